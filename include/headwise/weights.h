@@ -1,0 +1,96 @@
+// Files in, layers out: safetensors, .npy, and Hugging Face model directories.
+// Files are hostile: every size is checked before memory is asked for, and errors name the file and the place.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <headwise/export.h>
+#include <headwise/mha.h>
+#include <headwise/tensor.h>
+
+namespace headwise {
+
+// What a reader is willing to believe. Checked before allocation; beyond it: Error bad_data that names the limit.
+struct FileLimits {
+    std::int64_t header_bytes = 16 << 20;
+    std::int64_t tensors = 1'000'000;
+    std::int64_t name_bytes = 4096;
+    std::int64_t json_depth = 64;
+    std::int64_t config_bytes = 1 << 20;
+    std::int64_t shards = 10'000;
+};
+
+struct TensorInfo {
+    std::string name;
+    std::string stored_dtype;  // as the file spells it: "F32", "BF16", "F16", "F64", "I32", "I64", "BOOL", ...
+    std::vector<std::int64_t> sizes;
+};
+
+// A safetensors file, or several behind one `*.safetensors.index.json`. Opening reads and checks the headers only.
+class HEADWISE_API TensorFile {
+public:
+    // `path`: a .safetensors file, an index.json, or a directory that holds one of the two.
+    explicit TensorFile(const std::string& path, const FileLimits& limits = {});
+    ~TensorFile();
+    TensorFile(TensorFile&&) noexcept;
+    TensorFile& operator=(TensorFile&&) noexcept;
+
+    std::vector<std::string> names() const;  // sorted
+    std::optional<TensorInfo> find(const std::string& name) const;
+    const std::map<std::string, std::string>& metadata() const;  // "__metadata__"; empty if there is none
+
+    // Reads one tensor. Throws bad_data if there is none of that name, unsupported if DType lacks its type.
+    Tensor load(const std::string& name) const;
+
+private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+// Writes to a temporary file beside `path` and renames it: either the whole file is there or nothing has changed.
+HEADWISE_API void save_safetensors(const std::string& path,
+                                   const std::vector<std::pair<std::string, ConstTensorView>>& tensors,
+                                   const std::map<std::string, std::string>& metadata = {});
+
+// NumPy .npy, versions 1 to 3, little-endian f2, f4, f8, i4, i8, b1; Fortran order is read into row-major.
+HEADWISE_API Tensor load_npy(const std::string& path, const FileLimits& limits = {});
+HEADWISE_API void save_npy(const std::string& path, const ConstTensorView& tensor);  // bf16 is written as f4
+
+// "FILE" or "FILE:NAME": .npy by its ending, else safetensors. NAME may be left out where a file holds one tensor.
+HEADWISE_API Tensor load_tensor(const std::string& spec, const FileLimits& limits = {});
+
+// ---- model directories ------------------------------------------------------------------------------------
+
+struct LayerOptions {
+    std::int64_t layer = 0;
+    std::optional<DType> dtype;  // storage of weights, q, k, v and y; default f32
+    std::optional<bool> causal;  // where the family leaves it open; an error where it does not
+    FileLimits limits;
+};
+
+// One attention layer as its files have it, before packing.
+struct LayerWeights {
+    MhaConfig config;
+    std::string family;                                 // "bert", "llama"
+    std::vector<std::string> tensors;                   // the checkpoint names that were used
+    Tensor q, k, v, o, q_bias, k_bias, v_bias, o_bias;  // biases may be empty
+    MhaWeights weights() const;
+};
+
+// Reads config.json and the weights of one layer. Errors: unsupported for a family or a switch that headwise does
+// not have (the message names it and what is supported), bad_data for missing tensors and wrong shapes.
+HEADWISE_API LayerWeights load_layer(const std::string& directory, const LayerOptions& options = {});
+
+// load_layer, packed for this CPU.
+HEADWISE_API MultiHeadAttention load_attention(const std::string& directory, const LayerOptions& options = {});
+
+// The layers of a model directory whose attention weights are present (a sample may hold only some).
+HEADWISE_API std::vector<std::int64_t> stored_layers(const std::string& directory, const FileLimits& limits = {});
+
+}  // namespace headwise

@@ -1,0 +1,21 @@
+// The kernel table of one ISA: where the kernels of all *.isa.cpp files meet.
+#include "kernels/kernel_table.h"
+#include "kernels/vec.h"
+
+#define HEADWISE_TEXT_(x) #x
+#define HEADWISE_TEXT(x) HEADWISE_TEXT_(x)
+
+namespace headwise::HEADWISE_ISA {
+
+extern const RowKernels kRowKernels;
+extern const LinearKernels kLinearKernels;
+extern const AttendKernels kAttendKernels;
+
+// A function, so that no table is copied before its parts are initialised.
+const KernelTable& kernel_table() {
+    static const KernelTable table = {
+        HEADWISE_TEXT(HEADWISE_ISA), kLanes, 2 * kLanes, kTileRows, kRowKernels, kLinearKernels, kAttendKernels};
+    return table;
+}
+
+}  // namespace headwise::HEADWISE_ISA
