@@ -5,23 +5,36 @@
 #include <string>
 
 #include <headwise/error.h>
+#include <headwise/tensor.h>
 
 namespace headwise {
 
-// Joins any streamable parts into one sentence.
+// One part of a message. Views and dtypes are described only here, so a check that holds costs no string.
+template <class Part>
+void append(std::ostream& stream, const Part& part) {
+    if constexpr (requires { part.describe(); }) {
+        stream << part.describe();
+    } else if constexpr (std::is_same_v<Part, DType>) {
+        stream << name_of(part);
+    } else {
+        stream << part;
+    }
+}
+
+// Joins any parts into one sentence.
 template <class... Parts>
 std::string text(const Parts&... parts) {
     std::ostringstream stream;
-    (stream << ... << parts);
+    (append(stream, parts), ...);
     return stream.str();
 }
 
 template <class... Parts>
-[[noreturn]] void fail(ErrorCode code, const Parts&... parts) {
+[[noreturn, gnu::cold, gnu::noinline]] void fail(ErrorCode code, const Parts&... parts) {
     throw Error(code, text(parts...));
 }
 
-// The caller's mistake unless `ok`.
+// The caller's mistake unless `ok`. Pass views themselves, not view.describe(): the arguments are always evaluated.
 template <class... Parts>
 void check(bool ok, const Parts&... parts) {
     if (!ok) fail(ErrorCode::invalid_argument, parts...);

@@ -108,7 +108,7 @@ std::string BasicView<Data>::describe() const {
 
 template <class Data>
 BasicView<Data> BasicView<Data>::swap_axes(int a, int b) const {
-    check(a >= 0 && b >= 0 && a < rank && b < rank, "swap_axes: axes ", a, " and ", b, " of ", describe());
+    check(a >= 0 && b >= 0 && a < rank && b < rank, "swap_axes: axes ", a, " and ", b, " of ", *this);
     BasicView view = *this;
     std::swap(view.sizes[static_cast<std::size_t>(a)], view.sizes[static_cast<std::size_t>(b)]);
     std::swap(view.strides[static_cast<std::size_t>(a)], view.strides[static_cast<std::size_t>(b)]);
@@ -117,9 +117,9 @@ BasicView<Data> BasicView<Data>::swap_axes(int a, int b) const {
 
 template <class Data>
 BasicView<Data> BasicView<Data>::slice(int axis, std::int64_t begin, std::int64_t length) const {
-    check(axis >= 0 && axis < rank, "slice: axis ", axis, " of ", describe());
+    check(axis >= 0 && axis < rank, "slice: axis ", axis, " of ", *this);
     check(begin >= 0 && length >= 0 && begin <= size(axis) && length <= size(axis) - begin, "slice: ", length,
-          " elements from ", begin, " on axis ", axis, " of ", describe());
+          " elements from ", begin, " on axis ", axis, " of ", *this);
     BasicView view = *this;
     view.sizes[static_cast<std::size_t>(axis)] = length;
     if (length > 0 && data != nullptr) {
@@ -131,9 +131,9 @@ BasicView<Data> BasicView<Data>::slice(int axis, std::int64_t begin, std::int64_
 
 template <class Data>
 BasicView<Data> BasicView<Data>::split_axis(int axis, std::int64_t outer, std::int64_t inner) const {
-    check(axis >= 0 && axis < rank && rank < kMaxRank, "split_axis: axis ", axis, " of ", describe());
+    check(axis >= 0 && axis < rank && rank < kMaxRank, "split_axis: axis ", axis, " of ", *this);
     check(outer >= 0 && inner >= 0 && checked_multiply(outer, inner, "split_axis") == size(axis),
-          "split_axis: ", outer, " * ", inner, " is not the size of axis ", axis, " of ", describe());
+          "split_axis: ", outer, " * ", inner, " is not the size of axis ", axis, " of ", *this);
     BasicView view = *this;
     const auto at = static_cast<std::size_t>(axis);
     for (auto i = static_cast<std::size_t>(rank); i > at + 1; --i) {
