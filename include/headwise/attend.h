@@ -17,19 +17,18 @@ namespace headwise {
 // view.swap_axes(1, 2). The innermost stride is 1, all others are free. q, k and v share one dtype: f32, bf16, f16
 // (computed in f32) or f64 (a plain loop in f64).
 struct AttendInputs {
-    ConstTensorView q;  // [B,T,H,D]
-    ConstTensorView k;  // [B,S,G,D], H a multiple of G: query head h reads kv head g(h) = h / (H/G)
-    ConstTensorView v;  // [B,S,G,Dv]
-    Mask mask;
-    Positions positions;
-    std::optional<double> scale;  // default 1/sqrt(D); 0 and negative are valid, NaN and Inf are errors
+    ConstTensorView q{};  // [B,T,H,D]
+    ConstTensorView k{};  // [B,S,G,D], H a multiple of G: query head h reads kv head g(h) = h / (H/G)
+    ConstTensorView v{};  // [B,S,G,Dv]
+    Mask mask{};
+    Positions positions{};
+    std::optional<double> scale{};  // default 1/sqrt(D); 0 and negative are valid, NaN and Inf are errors
 };
 
 struct AttendOutputs {
-    TensorView out;  // [B,T,H,Dv], f32 or the dtype of q; every element is written; gaps between rows never are
-    TensorView
-        lse;  // optional [B,H,T] f32 (f64 for f64 inputs), any strides: natural-log sum of exp of the visible
-              // scores, -inf for an empty row
+    TensorView out{};  // [B,T,H,Dv], f32 or the dtype of q; every element is written; gaps between rows never are
+    TensorView lse{};  // optional [B,H,T] f32 (f64 for f64 inputs), any strides: natural-log sum of exp of the
+                       // visible scores, -inf for an empty row
 };
 
 // A row that sees no key gives zeros. Zero sizes are legal, except D = 0. Throws invalid_argument before any memory

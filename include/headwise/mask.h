@@ -18,7 +18,7 @@ struct Positions {
         per_sequence,  // offset_b = offsets[b]
     };
     Align align = Align::bottom_right;
-    ConstTensorView offsets;  // i32 or i64 [B], only with per_sequence
+    ConstTensorView offsets{};  // i32 or i64 [B], only with per_sequence
 
     static Positions top_left() { return {Align::top_left, {}}; }
     static Positions at(const ConstTensorView& offsets) { return {Align::per_sequence, offsets}; }
@@ -28,9 +28,9 @@ struct Mask {
     bool causal = false;             // t <= p
     std::int64_t window_left = -1;   // p - window_left <= t; -1 = open. "Window W" keeping W keys is W - 1.
     std::int64_t window_right = -1;  // t <= p + window_right; -1 = open
-    ConstTensorView key_lengths;     // i32 or i64 [B]: keys t >= key_lengths[b] are hidden; a count
-    ConstTensorView keep;            // bool, true = attend; right-aligned to [B,H,T,S], size-1 axes broadcast
-    ConstTensorView bias;  // f32, bf16, f16 or f64; added to the scaled score; -inf hides; broadcast alike
+    ConstTensorView key_lengths{};   // i32 or i64 [B]: keys t >= key_lengths[b] are hidden; a count
+    ConstTensorView keep{};          // bool, true = attend; right-aligned to [B,H,T,S], size-1 axes broadcast
+    ConstTensorView bias{};  // f32, bf16, f16 or f64; added to the scaled score; -inf hides; broadcast alike
 };
 
 HEADWISE_API Mask causal();

@@ -28,9 +28,9 @@ struct MhaConfig {
     std::int64_t key_embed_dim = 0;    // width of the source of k; 0 = E
     std::int64_t value_embed_dim = 0;  // width of the source of v; 0 = E
     std::int64_t out_dim = 0;          // width of y; 0 = E
-    std::optional<double> scale;       // default 1/sqrt(D)
-    std::optional<Rope> rope;
-    Mask mask;                 // what the model itself hides: causal, window (tensors belong to a call)
+    std::optional<double> scale{};     // default 1/sqrt(D)
+    std::optional<Rope> rope{};
+    Mask mask{};               // what the model itself hides: causal, window (tensors belong to a call)
     DType dtype = DType::f32;  // storage of weights, q, k, v and y: f32, bf16 or f16; arithmetic is f32
 };
 
@@ -39,22 +39,22 @@ HEADWISE_API MhaConfig resolve(const MhaConfig& config);
 
 // Weight rows are output features, as torch.nn.Linear stores them. f32, bf16 or f16; only read by the constructor.
 struct MhaWeights {
-    ConstTensorView q;                               // [H*D, E]
-    ConstTensorView k;                               // [G*D, key_embed_dim]
-    ConstTensorView v;                               // [G*Dv, value_embed_dim]
-    ConstTensorView o;                               // [out_dim, H*Dv]
-    ConstTensorView q_bias, k_bias, v_bias, o_bias;  // [rows of the weight], each optional
+    ConstTensorView q{};                                     // [H*D, E]
+    ConstTensorView k{};                                     // [G*D, key_embed_dim]
+    ConstTensorView v{};                                     // [G*Dv, value_embed_dim]
+    ConstTensorView o{};                                     // [out_dim, H*Dv]
+    ConstTensorView q_bias{}, k_bias{}, v_bias{}, o_bias{};  // [rows of the weight], each optional
 };
 
 // Per call. Everything may be left out.
 struct ForwardOptions {
-    ConstTensorView key;             // [B,S,key_embed_dim] source of k; empty: x (self attention)
-    ConstTensorView value;           // [B,S,value_embed_dim] source of v; empty: the source of k
-    Mask mask;                       // intersected with the config's
-    Positions positions;             // where query rows stand, for the mask
-    ConstTensorView rope_positions;  // i32 or i64 [B,T] (or [T]): rotation of q and k; empty: 0, 1, 2, ...
-    TensorView lse;                  // optional [B,H,T] f32, see AttendOutputs
-    Execution execution;
+    ConstTensorView key{};             // [B,S,key_embed_dim] source of k; empty: x (self attention)
+    ConstTensorView value{};           // [B,S,value_embed_dim] source of v; empty: the source of k
+    Mask mask{};                       // intersected with the config's
+    Positions positions{};             // where query rows stand, for the mask
+    ConstTensorView rope_positions{};  // i32 or i64 [B,T] (or [T]): rotation of q and k; empty: 0, 1, 2, ...
+    TensorView lse{};                  // optional [B,H,T] f32, see AttendOutputs
+    Execution execution{};
 };
 
 class MultiHeadAttention;

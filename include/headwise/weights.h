@@ -69,9 +69,9 @@ HEADWISE_API Tensor load_tensor(const std::string& spec, const FileLimits& limit
 
 struct LayerOptions {
     std::int64_t layer = 0;
-    std::optional<DType> dtype;  // storage of weights, q, k, v and y; default f32
-    std::optional<bool> causal;  // where the family leaves it open; an error where it does not
-    FileLimits limits;
+    std::optional<DType> dtype{};  // storage of weights, q, k, v and y; default f32
+    std::optional<bool> causal{};  // where the family leaves it open; an error where it does not
+    FileLimits limits{};
 };
 
 // One attention layer as its files have it, before packing.
