@@ -11,7 +11,8 @@ namespace headwise {
 // The table in force (see active_isa() in <headwise/cpu.h>). Throws Error invalid_argument.
 const KernelTable& kernels();
 
-// Every table of this build that this CPU can run, best first. Tests loop over it.
+// Every table of this build, best first, and those that this machine can run: tests loop over the latter.
+std::vector<const KernelTable*> built_tables();
 std::vector<const KernelTable*> usable_tables();
 
 // Adds a table that the library itself does not hold (portable16 in tests); set_isa() then accepts its name.

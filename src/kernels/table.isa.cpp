@@ -11,11 +11,7 @@ extern const RowKernels kRowKernels;
 extern const LinearKernels kLinearKernels;
 extern const AttendKernels kAttendKernels;
 
-// A function, so that no table is copied before its parts are initialised.
-const KernelTable& kernel_table() {
-    static const KernelTable table = {
-        HEADWISE_TEXT(HEADWISE_ISA), kLanes, 2 * kLanes, kTileRows, kRowKernels, kLinearKernels, kAttendKernels};
-    return table;
-}
+extern constinit const KernelTable kTable = {
+    HEADWISE_TEXT(HEADWISE_ISA), kLanes, 2 * kLanes, kTileRows, kRowKernels, kLinearKernels, kAttendKernels};
 
 }  // namespace headwise::HEADWISE_ISA

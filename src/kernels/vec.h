@@ -21,7 +21,8 @@
 //   mask_of_bytes(p,n) -> Mask              lane i: i < n and p[i] != 0; reads n bytes only
 //   mask_and(a,b) any(mask)                 any: bool
 //   round(v)                                nearest even integer, |v| < 2^22
-//   times_pow2(v,n)                         v * 2^n for integral lanes n in [-127, 127]; n = -127 may give 0
+//   times_pow2(v,n)                         v * 2^n for integral n in [-127, 127]; n = -127 gives 0 for finite v; NaN v
+//                                           stays NaN whatever n is
 //   sum(v) max_lane(v)                      fixed halving tree; max_lane ignores NaN only as max() does
 //   transpose(Vec (&r)[kLanes])             r[i] lane j <-> r[j] lane i
 //   pin(v)                                  forbids the compiler to re-load v from memory (register pressure trap)
@@ -32,6 +33,43 @@
 #include <string.h>
 
 #define HEADWISE_INLINE inline __attribute__((always_inline))
+
+namespace headwise::HEADWISE_ISA {
+namespace {
+
+// Words of which only the first `count` bytes exist, 0 <= count <= 8, for ISAs without masked access: two overlapping
+// halves or single pieces instead of a memcpy of variable length, which would be a call.
+HEADWISE_INLINE uint64_t load_bytes(const void* p, int count) {
+    const char* from = static_cast<const char*>(p);
+    if (count >= 4) {
+        uint32_t low, high;
+        memcpy(&low, from, 4);
+        memcpy(&high, from + count - 4, 4);
+        return low | static_cast<uint64_t>(high) << (8 * (count - 4));
+    }
+    uint16_t low = 0;
+    uint8_t last = 0;
+    if (count & 2) memcpy(&low, from, 2);
+    if (count & 1) memcpy(&last, from + count - 1, 1);
+    return low | static_cast<uint64_t>(last) << (8 * (count & 2));
+}
+HEADWISE_INLINE void store_bytes(void* p, uint64_t word, int count) {
+    char* to = static_cast<char*>(p);
+    if (count >= 4) {
+        const auto low = static_cast<uint32_t>(word);
+        const auto high = static_cast<uint32_t>(word >> (8 * (count - 4)));
+        memcpy(to, &low, 4);
+        memcpy(to + count - 4, &high, 4);
+        return;
+    }
+    const auto low = static_cast<uint16_t>(word);
+    const auto last = static_cast<uint8_t>(word >> (8 * (count & 2)));
+    if (count & 2) memcpy(to, &low, 2);
+    if (count & 1) memcpy(to + count - 1, &last, 1);
+}
+
+}  // namespace
+}  // namespace headwise::HEADWISE_ISA
 
 // HEADWISE_VEC is the name of the header, given by cmake/isa.cmake beside HEADWISE_ISA.
 #include HEADWISE_VEC

@@ -44,16 +44,18 @@ HEADWISE_INLINE __m128i narrow_f16(Vec v) {
     return _mm256_cvtps_ph(v.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-// AVX2 has no masked 16-bit access: the last lanes go through a buffer.
+// AVX2 has no masked 16-bit access.
 HEADWISE_INLINE __m128i load_halves(const uint16_t* p, int n) {
-    uint16_t buffer[8] = {};
-    memcpy(buffer, p, static_cast<size_t>(n) * sizeof(uint16_t));
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(buffer));
+    if (n <= 4) return _mm_cvtsi64_si128(static_cast<int64_t>(load_bytes(p, 2 * n)));
+    const auto low = static_cast<int64_t>(load_bytes(p, 8)),
+               high = static_cast<int64_t>(load_bytes(p + 4, 2 * n - 8));
+    return _mm_set_epi64x(high, low);
 }
 HEADWISE_INLINE void store_halves(uint16_t* p, __m128i halves, int n) {
-    uint16_t buffer[8];
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(buffer), halves);
-    memcpy(p, buffer, static_cast<size_t>(n) * sizeof(uint16_t));
+    const auto low = static_cast<uint64_t>(_mm_cvtsi128_si64(halves));
+    if (n <= 4) return store_bytes(p, low, 2 * n);
+    store_bytes(p, low, 8);
+    store_bytes(p + 4, static_cast<uint64_t>(_mm_extract_epi64(halves, 1)), 2 * n - 8);
 }
 HEADWISE_INLINE Vec load_bf16(const uint16_t* p) {
     return widen_bf16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -81,9 +83,7 @@ HEADWISE_INLINE Vec max(Vec a, Vec b) { return {_mm256_max_ps(a.v, b.v)}; }
 
 HEADWISE_INLINE Mask less(Vec a, Vec b) { return {_mm256_castps_si256(_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ))}; }
 HEADWISE_INLINE Mask mask_of_bytes(const uint8_t* p, int n) {
-    uint64_t bytes = 0;
-    memcpy(&bytes, p, static_cast<size_t>(n));
-    const __m256i wide = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(bytes)));
+    const __m256i wide = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(load_bytes(p, n))));
     return {_mm256_cmpgt_epi32(wide, _mm256_setzero_si256())};
 }
 HEADWISE_INLINE Mask mask_and(Mask a, Mask b) { return {_mm256_and_si256(a.m, b.m)}; }

@@ -153,10 +153,8 @@ HEADWISE_INLINE Vec round(Vec v) {
     return each([&](int i) { return (v.lane[i] + kMagic) - kMagic; });
 }
 HEADWISE_INLINE Vec times_pow2(Vec v, Vec n) {
-    return each([&](int i) {
-        const auto exponent = static_cast<int32_t>(n.lane[i]) + 127;
-        return v.lane[i] * from_bits(static_cast<uint32_t>(exponent) << 23);
-    });
+    // The sum ends in the bits of n, also where n is NaN and a conversion to int would be undefined.
+    return each([&](int i) { return v.lane[i] * from_bits((to_bits(n.lane[i] + 0x1.8p23f) + 127u) << 23); });
 }
 HEADWISE_INLINE float sum(Vec v) {
     for (int width = kLanes / 2; width > 0; width /= 2) {

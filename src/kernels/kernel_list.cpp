@@ -1,0 +1,46 @@
+// Every kernel by name, and which ISAs have it.
+#include <iterator>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <headwise/cpu.h>
+
+#include "kernels/dispatch.h"
+
+namespace headwise {
+namespace {
+
+struct Kernel {
+    const char* name;
+    bool (*present)(const KernelTable& table);
+};
+
+constexpr Kernel kKernels[] = {
+    {"widen", [](const KernelTable& table) { return table.rows.widen != nullptr; }},
+    {"narrow", [](const KernelTable& table) { return table.rows.narrow != nullptr; }},
+    {"rotate_half", [](const KernelTable& table) { return table.rows.rotate_half != nullptr; }},
+};
+
+template <class Kernels>
+constexpr std::size_t kCount = std::is_empty_v<Kernels> ? 0 : sizeof(Kernels) / sizeof(void (*)());
+
+static_assert(std::size(kKernels) == kCount<RowKernels> + kCount<LinearKernels> + kCount<AttendKernels>,
+              "every kernel of the table has its line in kKernels");
+
+}  // namespace
+
+std::vector<KernelInfo> kernel_table() {
+    std::vector<KernelInfo> infos;
+    for (const Kernel& kernel : kKernels) {
+        KernelInfo& info = infos.emplace_back(KernelInfo{.name = kernel.name, .isas = {}});
+        for (const KernelTable* table : built_tables()) {
+            if (!kernel.present(*table)) continue;
+            if (!info.isas.empty()) info.isas += ' ';
+            info.isas += table->isa;
+        }
+    }
+    return infos;
+}
+
+}  // namespace headwise
