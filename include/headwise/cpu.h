@@ -31,7 +31,8 @@ HEADWISE_API void set_isa(std::string_view name);
 // ---- threads ----------------------------------------------------------------------------------------------
 
 // The host's own threads. `parallel_for` must call task(arg, i) once for every i in [0, tasks), in any order, on
-// any threads, and return when all are done. Tasks do not throw. `width` is how many may run at once.
+// any threads, and return when all are done; neither it nor a task throws. `width` is how many may run at once.
+// The context must outlive every call that uses it.
 struct Executor {
     void* context = nullptr;
     int width = 0;
@@ -39,14 +40,17 @@ struct Executor {
                          void* arg) = nullptr;
 };
 
-// How one call is run. Results have the same bits whatever is chosen here.
+// How one call is run. Results have the same bits whatever is chosen here. All threads compute in the caller's
+// floating-point environment (rounding, flush to zero), and leave it as it is.
 struct Execution {
     int threads = 0;                     // 0: threads()
-    const Executor* executor = nullptr;  // null: the executor of set_executor(), else headwise's own pool
+    const Executor* executor = nullptr;  // null: the executor of set_executor(), else headwise's own pool;
+                                         // a default-made Executor: the pool in any case
 };
 
 // Threads of headwise's own pool, the calling one included: set_threads(), else HEADWISE_THREADS, else the
-// number of CPUs that the affinity mask and the cgroup quota leave. The pool starts at first use.
+// number of CPUs that the affinity mask and the cgroup quota leave, both read once. Throws invalid_argument when
+// HEADWISE_THREADS is no count. The pool starts threads as calls need them; in the child of a fork it starts anew.
 HEADWISE_API int threads();
 HEADWISE_API void set_threads(int count);  // 0: choose again. Throws invalid_argument below 0 or above 4096.
 HEADWISE_API void set_executor(const Executor& executor);  // a default-made Executor: back to the pool

@@ -89,10 +89,12 @@ HEADWISE_API void set_allocator(const Allocator& allocator);
 // Frees the scratch memory that headwise keeps between calls (a steady call reuses it and allocates nothing).
 HEADWISE_API void release_scratch() noexcept;
 
-// A dense tensor that owns 64-byte aligned memory. Movable; copies are explicit (clone).
+// A dense tensor that owns 64-byte aligned memory. Movable (what is left is empty); convert() makes copies.
 class HEADWISE_API Tensor {
 public:
     Tensor() = default;
+    Tensor(Tensor&& other) noexcept;
+    Tensor& operator=(Tensor&& other) noexcept;
     // Contents are zero. Throws out_of_memory, or invalid_argument when the sizes overflow 63 bits.
     Tensor(DType dtype, std::span<const std::int64_t> sizes);
     Tensor(DType dtype, std::initializer_list<std::int64_t> sizes)

@@ -1,6 +1,7 @@
 #include <headwise/tensor.h>
 
 #include <cstring>
+#include <utility>
 
 #include "core/check.h"
 #include "core/dtype.h"
@@ -157,6 +158,15 @@ Tensor::Tensor(DType dtype, std::span<const std::int64_t> sizes) : view_(nullptr
     storage_ = allocate(bytes);
     std::memset(storage_.get(), 0, bytes);
     view_.data = storage_.get();
+}
+
+Tensor::Tensor(Tensor&& other) noexcept
+    : storage_(std::move(other.storage_)), view_(std::exchange(other.view_, {})) {}
+
+Tensor& Tensor::operator=(Tensor&& other) noexcept {
+    storage_ = std::move(other.storage_);
+    view_ = std::exchange(other.view_, {});
+    return *this;
 }
 
 namespace {
