@@ -1,0 +1,22 @@
+# Tests of the room `kernels` that are compiled once per ISA or look at the objects of an ISA.
+
+# The operations of kernels/vec.h.
+headwise_add_isas(HEADWISE_ISAS isas vec_test_isa ${CMAKE_CURRENT_LIST_DIR}/vec_test.isa.cpp)
+headwise_add_isas(HEADWISE_TEST_ISAS portable_isas vec_test_isa ${CMAKE_CURRENT_LIST_DIR}/vec_test.isa.cpp)
+foreach(name IN ITEMS vec_test vec_memory_test)
+    headwise_test(${name})
+    target_include_directories(${name} PRIVATE ${PROJECT_BINARY_DIR}/generated)
+    foreach(isa IN LISTS isas portable_isas)
+        target_sources(${name} PRIVATE $<TARGET_OBJECTS:vec_test_isa_${isa}>)
+    endforeach()
+endforeach()
+
+# What an ISA object may define. A sanitizer adds constructors of its own.
+if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+    foreach(isa IN LISTS isas portable_isas)
+        add_test(NAME isa_exports_${isa} COMMAND_EXPAND_LISTS
+            COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/tree/isa_exports.sh ${CMAKE_NM} ${isa}
+                $<TARGET_OBJECTS:headwise_isa_${isa}> $<TARGET_OBJECTS:vec_test_isa_${isa}>)
+        set_tests_properties(isa_exports_${isa} PROPERTIES LABELS tree)
+    endforeach()
+endif()
