@@ -80,6 +80,19 @@ TEST_F(Parallel, TasksSpreadOverAsManyThreadsAsAskedFor) {
     }
 }
 
+TEST_F(Parallel, IdleWorkersFallAsleepAndAreWoken) {
+    EXPECT_TRUE(runs_each_once({.threads = 4}, 100));
+    for (int wait = 0; wait < 5000 && thread_pool().sleeping() < thread_pool().workers(); ++wait) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(thread_pool().sleeping(), thread_pool().workers());
+    std::atomic<int> arrived{0};
+    parallel_for({.threads = 4}, 4, [&](std::int64_t) {
+        arrived.fetch_add(1);
+        while (arrived.load() < 4) std::this_thread::yield();
+    });
+}
+
 TEST_F(Parallel, NeverMoreThreadsThanAskedFor) {
     EXPECT_TRUE(
         runs_each_once({.threads = 16}, 1000));  // the pool now has more workers than the next calls may use
