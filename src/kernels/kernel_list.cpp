@@ -20,6 +20,8 @@ constexpr Kernel kKernels[] = {
     {"widen", [](const KernelTable& table) { return table.rows.widen != nullptr; }},
     {"narrow", [](const KernelTable& table) { return table.rows.narrow != nullptr; }},
     {"rotate_half", [](const KernelTable& table) { return table.rows.rotate_half != nullptr; }},
+    {"linear_pack", [](const KernelTable& table) { return table.linear.pack_panel != nullptr; }},
+    {"linear_block", [](const KernelTable& table) { return table.linear.run_block != nullptr; }},
 };
 
 template <class Kernels>
