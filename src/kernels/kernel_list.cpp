@@ -22,12 +22,15 @@ constexpr Kernel kKernels[] = {
     {"rotate_half", [](const KernelTable& table) { return table.rows.rotate_half != nullptr; }},
     {"linear_pack", [](const KernelTable& table) { return table.linear.pack_panel != nullptr; }},
     {"linear_block", [](const KernelTable& table) { return table.linear.run_block != nullptr; }},
+    {"measure_fma", [](const KernelTable& table) { return table.measure.fma_loop != nullptr; }},
+    {"measure_read", [](const KernelTable& table) { return table.measure.read_loop != nullptr; }},
 };
 
 template <class Kernels>
 constexpr std::size_t kCount = std::is_empty_v<Kernels> ? 0 : sizeof(Kernels) / sizeof(void (*)());
 
-static_assert(std::size(kKernels) == kCount<RowKernels> + kCount<LinearKernels> + kCount<AttendKernels>,
+static_assert(std::size(kKernels) ==
+                  kCount<RowKernels> + kCount<LinearKernels> + kCount<AttendKernels> + kCount<MeasureKernels>,
               "every kernel of the table has its line in kKernels");
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "kernels/attend.h"
 #include "kernels/linear.h"
+#include "kernels/measure.h"
 #include "kernels/rows.h"
 
 namespace headwise {
@@ -18,6 +19,7 @@ struct KernelTable {
     const RowKernels& rows;
     const LinearKernels& linear;
     const AttendKernels& attend;
+    const MeasureKernels& measure;
 };
 
 }  // namespace headwise

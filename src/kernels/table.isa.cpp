@@ -10,8 +10,15 @@ namespace headwise::HEADWISE_ISA {
 extern const RowKernels kRowKernels;
 extern const LinearKernels kLinearKernels;
 extern const AttendKernels kAttendKernels;
+extern const MeasureKernels kMeasureKernels;
 
-extern constinit const KernelTable kTable = {
-    HEADWISE_TEXT(HEADWISE_ISA), kLanes, 2 * kLanes, kTileRows, kRowKernels, kLinearKernels, kAttendKernels};
+extern constinit const KernelTable kTable = {HEADWISE_TEXT(HEADWISE_ISA),
+                                             kLanes,
+                                             2 * kLanes,
+                                             kTileRows,
+                                             kRowKernels,
+                                             kLinearKernels,
+                                             kAttendKernels,
+                                             kMeasureKernels};
 
 }  // namespace headwise::HEADWISE_ISA
