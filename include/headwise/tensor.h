@@ -82,11 +82,13 @@ struct Allocator {
     void (*deallocate)(void* context, void* pointer, std::size_t bytes, std::size_t alignment) = nullptr;
 };
 
-// Replaces the process-wide allocator; a default-made Allocator restores the built-in one. Memory is always
-// given back to the allocator that it came from. Call it before other threads use headwise.
+// Replaces the process-wide allocator; a default-made Allocator restores the built-in one. Memory is always given
+// back to the allocator that it came from, which must live until then: scratch goes back in set_allocator() and
+// release_scratch(), not at exit. Call it while no other thread uses headwise.
 HEADWISE_API void set_allocator(const Allocator& allocator);
 
-// Frees the scratch memory that headwise keeps between calls (a steady call reuses it and allocates nothing).
+// Frees the scratch memory that headwise keeps between calls (a steady call reuses it and allocates nothing): at
+// most 32 blocks, the largest that calls have needed at one time.
 HEADWISE_API void release_scratch() noexcept;
 
 // A dense tensor that owns 64-byte aligned memory. Movable (what is left is empty); convert() makes copies.

@@ -53,6 +53,19 @@ inline std::uint16_t f32_to_f16(float value) noexcept {
     return static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
 }
 
+// Rounds to odd: where f32 cannot hold the value, the result is the neighbour with the odd last bit. Rounding that to a
+// shorter type gives what rounding the f64 once would; rounding to nearest twice does not.
+inline float f64_to_f32_odd(double value) noexcept {
+    const auto nearest = static_cast<float>(value);
+    const auto bits = std::bit_cast<std::uint32_t>(nearest);
+    const double error = value - static_cast<double>(nearest);  // NaN for NaN and Inf
+    if (static_cast<double>(nearest) == value || value != value || (bits & 1u) != 0) return nearest;
+    const bool outwards = (error > 0) == (value > 0);
+    return std::bit_cast<float>(outwards ? bits + 1 : bits - 1);
+}
+inline std::uint16_t f64_to_bf16(double value) noexcept { return f32_to_bf16(f64_to_f32_odd(value)); }
+inline std::uint16_t f64_to_f16(double value) noexcept { return f32_to_f16(f64_to_f32_odd(value)); }
+
 // Element `index` (in elements, already multiplied by the stride) of a float array as f64.
 inline double load_f64(const void* data, DType dtype, std::int64_t index) noexcept {
     switch (dtype) {
@@ -80,7 +93,7 @@ inline std::int64_t load_i64(const void* data, DType dtype, std::int64_t index) 
                                : static_cast<const std::int64_t*>(data)[index];
 }
 
-// Stores into a float array, rounding once from f64 for f64 and through f32 for the others.
+// Stores into a float array, rounding once.
 inline void store_f64(void* data, DType dtype, std::int64_t index, double value) noexcept {
     switch (dtype) {
         case DType::f32:
@@ -90,10 +103,10 @@ inline void store_f64(void* data, DType dtype, std::int64_t index, double value)
             static_cast<double*>(data)[index] = value;
             break;
         case DType::bf16:
-            static_cast<std::uint16_t*>(data)[index] = f32_to_bf16(static_cast<float>(value));
+            static_cast<std::uint16_t*>(data)[index] = f64_to_bf16(value);
             break;
         case DType::f16:
-            static_cast<std::uint16_t*>(data)[index] = f32_to_f16(static_cast<float>(value));
+            static_cast<std::uint16_t*>(data)[index] = f64_to_f16(value);
             break;
         default:
             break;

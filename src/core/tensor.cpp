@@ -1,10 +1,11 @@
 #include <headwise/tensor.h>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "core/check.h"
-#include "core/dtype.h"
 #include "core/storage.h"
 
 namespace headwise {
@@ -80,20 +81,24 @@ BasicView<Data>::BasicView(Data* address, DType type, std::span<const std::int64
     std::copy(steps.begin(), steps.end(), strides.begin());
 }
 
+// The constructors keep the product of all sizes but zeros within 63 bits; members that were set by hand may not.
 template <class Data>
 std::int64_t BasicView<Data>::count() const noexcept {
-    if (empty()) return 0;
+    if (empty() || std::find(sizes.begin(), sizes.begin() + rank, 0) != sizes.begin() + rank) return 0;
     std::int64_t product = 1;
-    for (int axis = 0; axis < rank; ++axis) product *= size(axis);
+    for (int axis = 0; axis < rank; ++axis) {
+        if (__builtin_mul_overflow(product, size(axis), &product)) return std::numeric_limits<std::int64_t>::max();
+    }
     return product;
 }
 
 template <class Data>
 bool BasicView<Data>::is_dense() const noexcept {
+    if (count() == 0) return true;
     std::int64_t expected = 1;
     for (int axis = rank - 1; axis >= 0; --axis) {
         if (size(axis) != 1 && stride(axis) != expected) return false;
-        expected *= size(axis);
+        if (__builtin_mul_overflow(expected, size(axis), &expected)) return false;
     }
     return true;
 }
@@ -125,7 +130,11 @@ BasicView<Data> BasicView<Data>::slice(int axis, std::int64_t begin, std::int64_
     view.sizes[static_cast<std::size_t>(axis)] = length;
     if (length > 0 && data != nullptr) {
         using Byte = std::conditional_t<std::is_const_v<Data>, const std::byte, std::byte>;
-        view.data = static_cast<Byte*>(data) + begin * stride(axis) * static_cast<std::int64_t>(size_of(dtype));
+        std::int64_t offset = 0;
+        check(!__builtin_mul_overflow(begin, stride(axis), &offset) &&
+                  !__builtin_mul_overflow(offset, static_cast<std::int64_t>(size_of(dtype)), &offset),
+              "slice: element ", begin, " on axis ", axis, " of ", *this, " lies outside of any memory");
+        view.data = static_cast<Byte*>(data) + offset;
     }
     return view;
 }
@@ -144,7 +153,8 @@ BasicView<Data> BasicView<Data>::split_axis(int axis, std::int64_t outer, std::i
     view.rank = rank + 1;
     view.sizes[at] = outer;
     view.sizes[at + 1] = inner;
-    view.strides[at] = stride(axis) * inner;
+    check(!__builtin_mul_overflow(stride(axis), inner, &view.strides[at]), "split_axis: ", inner,
+          " steps on axis ", axis, " of ", *this, " lead outside of any memory");
     view.strides[at + 1] = stride(axis);
     return view;
 }
@@ -167,38 +177,6 @@ Tensor& Tensor::operator=(Tensor&& other) noexcept {
     storage_ = std::move(other.storage_);
     view_ = std::exchange(other.view_, {});
     return *this;
-}
-
-namespace {
-
-void convert_axis(const ConstTensorView& from, std::int64_t from_offset, Tensor& to, std::int64_t& index,
-                  int axis) {
-    if (axis == from.rank) {
-        if (is_float(from.dtype)) {
-            store_f64(to.view().data, to.dtype(), index++, load_f64(from.data, from.dtype, from_offset));
-        } else {
-            const auto bytes = size_of(from.dtype);
-            std::memcpy(to.data<std::byte>() + static_cast<std::size_t>(index++) * bytes,
-                        static_cast<const std::byte*>(from.data) + from_offset * static_cast<std::int64_t>(bytes),
-                        bytes);
-        }
-        return;
-    }
-    for (std::int64_t i = 0; i < from.size(axis); ++i) {
-        convert_axis(from, from_offset + i * from.stride(axis), to, index, axis + 1);
-    }
-}
-
-}  // namespace
-
-Tensor convert(const ConstTensorView& view, DType dtype) {
-    check(!view.empty(), "convert: no tensor");
-    check(view.dtype == dtype || (is_float(view.dtype) && is_float(dtype)), "convert: ", name_of(view.dtype),
-          " to ", name_of(dtype), " is not a conversion between float types");
-    Tensor result(dtype, {view.sizes.data(), static_cast<std::size_t>(view.rank)});
-    std::int64_t index = 0;
-    convert_axis(view, 0, result, index, 0);
-    return result;
 }
 
 }  // namespace headwise
