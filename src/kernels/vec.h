@@ -37,6 +37,9 @@
 namespace headwise::HEADWISE_ISA {
 namespace {
 
+// The sum n + kExponentMagic ends in the bits of n + 127, whatever a conversion to int would do with a NaN in n.
+constexpr float kExponentMagic = 0x1.8p23f + 127.0f;
+
 // Words of which only the first `count` bytes exist, 0 <= count <= 8, for ISAs without masked access: two overlapping
 // halves or single pieces instead of a memcpy of variable length, which would be a call.
 HEADWISE_INLINE uint64_t load_bytes(const void* p, int count) {

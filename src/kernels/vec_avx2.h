@@ -109,8 +109,8 @@ HEADWISE_INLINE Vec select(Mask mask, Vec a, Vec b) {
 
 HEADWISE_INLINE Vec round(Vec v) { return {_mm256_round_ps(v.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
 HEADWISE_INLINE Vec times_pow2(Vec v, Vec n) {
-    const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127));
-    return {_mm256_mul_ps(v.v, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)))};
+    const __m256i biased = _mm256_castps_si256(_mm256_add_ps(n.v, _mm256_set1_ps(kExponentMagic)));
+    return {_mm256_mul_ps(v.v, _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23)))};
 }
 HEADWISE_INLINE float sum(Vec v) {
     __m128 half = _mm_add_ps(_mm256_castps256_ps128(v.v), _mm256_extractf128_ps(v.v, 1));

@@ -86,10 +86,10 @@ HEADWISE_INLINE Vec select(Mask mask, Vec a, Vec b) { return {_mm512_mask_blend_
 HEADWISE_INLINE Vec round(Vec v) {
     return {_mm512_roundscale_ps(v.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
-// vscalefps makes denormals where the other ISAs make 0 (n = -127): the mask keeps them out.
+// Not vscalefps: it makes denormals of n = -127, and a mask against them would also drop a NaN of v.
 HEADWISE_INLINE Vec times_pow2(Vec v, Vec n) {
-    const __mmask16 normal = _mm512_cmp_ps_mask(n.v, _mm512_set1_ps(-127.0f), _CMP_NLE_UQ);
-    return {_mm512_maskz_scalef_ps(normal, v.v, n.v)};
+    const __m512i biased = _mm512_castps_si512(_mm512_add_ps(n.v, _mm512_set1_ps(kExponentMagic)));
+    return {_mm512_mul_ps(v.v, _mm512_castsi512_ps(_mm512_slli_epi32(biased, 23)))};
 }
 
 HEADWISE_INLINE __m256 upper_half(__m512 v) { return _mm512_extractf32x8_ps(v, 1); }

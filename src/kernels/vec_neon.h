@@ -84,8 +84,8 @@ HEADWISE_INLINE Vec select(Mask mask, Vec a, Vec b) { return {vbslq_f32(mask.m, 
 
 HEADWISE_INLINE Vec round(Vec v) { return {vrndnq_f32(v.v)}; }
 HEADWISE_INLINE Vec times_pow2(Vec v, Vec n) {
-    const int32x4_t exponent = vaddq_s32(vcvtnq_s32_f32(n.v), vdupq_n_s32(127));
-    return {vmulq_f32(v.v, vreinterpretq_f32_s32(vshlq_n_s32(exponent, 23)))};
+    const uint32x4_t biased = vreinterpretq_u32_f32(vaddq_f32(n.v, vdupq_n_f32(kExponentMagic)));
+    return {vmulq_f32(v.v, vreinterpretq_f32_u32(vshlq_n_u32(biased, 23)))};
 }
 HEADWISE_INLINE float sum(Vec v) {
     const float32x2_t half = vadd_f32(vget_low_f32(v.v), vget_high_f32(v.v));

@@ -153,8 +153,7 @@ HEADWISE_INLINE Vec round(Vec v) {
     return each([&](int i) { return (v.lane[i] + kMagic) - kMagic; });
 }
 HEADWISE_INLINE Vec times_pow2(Vec v, Vec n) {
-    // The sum ends in the bits of n, also where n is NaN and a conversion to int would be undefined.
-    return each([&](int i) { return v.lane[i] * from_bits((to_bits(n.lane[i] + 0x1.8p23f) + 127u) << 23); });
+    return each([&](int i) { return v.lane[i] * from_bits(to_bits(n.lane[i] + kExponentMagic) << 23); });
 }
 HEADWISE_INLINE float sum(Vec v) {
     for (int width = kLanes / 2; width > 0; width /= 2) {
