@@ -1,0 +1,11 @@
+# headwise inside a library that is unloaded. Not under sanitizers: they keep what was loaded, and count its threads.
+if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+    add_library(unload_library MODULE unload_library.cpp)
+    target_include_directories(unload_library PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(unload_library PRIVATE headwise headwise_flags)
+    add_executable(unload_test unload_test.cpp)
+    target_link_libraries(unload_test PRIVATE headwise_flags GTest::gtest_main ${CMAKE_DL_LIBS})
+    add_dependencies(unload_test unload_library)
+    add_test(NAME unload_test COMMAND unload_test)
+    set_tests_properties(unload_test PROPERTIES LABELS unit TIMEOUT 60)
+endif()
