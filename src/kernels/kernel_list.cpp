@@ -24,6 +24,15 @@ constexpr Kernel kKernels[] = {
     {"linear_block", [](const KernelTable& table) { return table.linear.run_block != nullptr; }},
     {"measure_fma", [](const KernelTable& table) { return table.measure.fma_loop != nullptr; }},
     {"measure_read", [](const KernelTable& table) { return table.measure.read_loop != nullptr; }},
+    {"attend_load_query", [](const KernelTable& table) { return table.attend.load_query != nullptr; }},
+    {"attend_store_output", [](const KernelTable& table) { return table.attend.store_output != nullptr; }},
+    {"attend_pack_keys", [](const KernelTable& table) { return table.attend.pack_keys != nullptr; }},
+    {"attend_pack_values", [](const KernelTable& table) { return table.attend.pack_values != nullptr; }},
+    {"attend_scores", [](const KernelTable& table) { return table.attend.scores != nullptr; }},
+    {"attend_scores_in_place", [](const KernelTable& table) { return table.attend.scores_in_place != nullptr; }},
+    {"attend_softmax", [](const KernelTable& table) { return table.attend.softmax != nullptr; }},
+    {"attend_values", [](const KernelTable& table) { return table.attend.values != nullptr; }},
+    {"attend_values_in_place", [](const KernelTable& table) { return table.attend.values_in_place != nullptr; }},
 };
 
 template <class Kernels>
