@@ -20,3 +20,8 @@ if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
         set_tests_properties(isa_exports_${isa} PROPERTIES LABELS tree)
     endforeach()
 endif()
+
+# qemu-user fails assertions of its own where a program with threads forks.
+if(CMAKE_CROSSCOMPILING)
+    set_tests_properties(fork_test unload_test PROPERTIES DISABLED ON)
+endif()
