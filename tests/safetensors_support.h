@@ -85,8 +85,10 @@ private:
             if (at_ >= json_.size()) bad("open string");
             char c = json_[at_];
             if (c == '"') break;
-            if (c == '\\') c = at_ + 1 < json_.size() ? json_[++at_] : ' ';
-            if (json_[at_ - 1] == '\\' && c != '"' && c != '\\') bad("escape");
+            if (c == '\\') {
+                c = ++at_ < json_.size() ? json_[at_] : ' ';
+                if (c != '"' && c != '\\') bad("escape");
+            }
             if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e)
                 bad("not plain text");
             result += c;

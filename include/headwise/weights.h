@@ -35,7 +35,8 @@ struct TensorInfo {
 // A safetensors file, or several behind one `*.safetensors.index.json`. Opening reads and checks the headers only.
 class HEADWISE_API TensorFile {
 public:
-    // `path`: a .safetensors file, an index.json, or a directory that holds one of the two.
+    // `path`: a .safetensors file, an index.json, or a directory that holds model.safetensors or its index. Behind
+    // an index exactly the tensors that it names are visible.
     explicit TensorFile(const std::string& path, const FileLimits& limits = {});
     ~TensorFile();
     TensorFile(TensorFile&&) noexcept;
@@ -43,7 +44,8 @@ public:
 
     std::vector<std::string> names() const;  // sorted
     std::optional<TensorInfo> find(const std::string& name) const;
-    const std::map<std::string, std::string>& metadata() const;  // "__metadata__"; empty if there is none
+    // "__metadata__" of a single file; empty if there is none, and behind an index.
+    const std::map<std::string, std::string>& metadata() const;
 
     // Reads one tensor. Throws bad_data if there is none of that name, unsupported if DType lacks its type.
     Tensor load(const std::string& name) const;
@@ -63,6 +65,7 @@ HEADWISE_API Tensor load_npy(const std::string& path, const FileLimits& limits =
 HEADWISE_API void save_npy(const std::string& path, const ConstTensorView& tensor);  // bf16 is written as f4
 
 // "FILE" or "FILE:NAME": .npy by its ending, else safetensors. NAME may be left out where a file holds one tensor.
+// Paths and names may hold colons: FILE is the longest beginning that exists.
 HEADWISE_API Tensor load_tensor(const std::string& spec, const FileLimits& limits = {});
 
 // ---- model directories ------------------------------------------------------------------------------------
@@ -74,17 +77,18 @@ struct LayerOptions {
     FileLimits limits{};
 };
 
-// One attention layer as its files have it, before packing.
+// One attention layer as its files have it, before packing (F64 is rounded to f32).
 struct LayerWeights {
     MhaConfig config;
-    std::string family;                                 // "bert", "llama"
+    std::string family;                                 // "bert", "roberta", "llama"
     std::vector<std::string> tensors;                   // the checkpoint names that were used
     Tensor q, k, v, o, q_bias, k_bias, v_bias, o_bias;  // biases may be empty
     MhaWeights weights() const;
 };
 
-// Reads config.json and the weights of one layer. Errors: unsupported for a family or a switch that headwise does
-// not have (the message names it and what is supported), bad_data for missing tensors and wrong shapes.
+// Reads config.json and the weights of one layer. Errors: unsupported for a family, a key of config.json or a tensor
+// of the layer that headwise does not know (the message names it; nothing that might change the result is ignored),
+// bad_data for missing tensors and wrong shapes.
 HEADWISE_API LayerWeights load_layer(const std::string& directory, const LayerOptions& options = {});
 
 // load_layer, packed for this CPU.

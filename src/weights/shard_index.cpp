@@ -39,7 +39,7 @@ public:
 
     void key(std::string& name) override {
         if (level_ == 1) section_ = name;
-        if (!in_map()) return;
+        if (!in_map() || level_ != 2) return;
         if (static_cast<std::int64_t>(name.size()) > limits_.name_bytes) {
             bad("the name ", quote(name), " is over the limit of ", limits_.name_bytes,
                 " bytes (FileLimits::name_bytes)");

@@ -36,11 +36,11 @@ Tensor load_tensor(const std::string& spec, const FileLimits& limits) {
     }
     const TensorFile file(parts.file, limits);
     if (parts.name) return file.load(*parts.name);
-    std::vector<std::string> names = file.names();
+    const std::vector<std::string> names = file.names();
     if (names.size() == 1) return file.load(names[0]);
     if (names.empty()) fail(ErrorCode::bad_data, parts.file, ": holds no tensors");
     fail(ErrorCode::invalid_argument, parts.file, ": holds ", names.size(),
-         " tensors; say which one as FILE:NAME; ", describe_near_names("", std::move(names)));
+         " tensors; say which one as FILE:NAME; ", describe_near_names("", names));
 }
 
 }  // namespace headwise
