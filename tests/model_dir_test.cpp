@@ -230,16 +230,9 @@ TEST_F(ModelDir, RefusesConfigsOfAnotherForm) {
     refused(R"({"model_type":7})", ErrorCode::bad_data, {"model_type is a whole number"});
     refused("{\"model_type\":\"llama\"}" + std::string(1 << 20, ' '), ErrorCode::bad_data, {"config_bytes"});
     refused(R"({"x":)" + std::string(70, '['), ErrorCode::bad_data, {"nested deeper than the limit of 64"});
-    refused(R"({"x":[)" +
-                std::string(300'000, '1')
-                    .replace(1, 299'998,
-                             [] {
-                                 std::string commas;
-                                 while (commas.size() < 299'998) commas += ",1";
-                                 return commas;
-                             }()) +
-                "]}",
-            ErrorCode::bad_data, {"131072 JSON values"});
+    std::string many = "{\"x\":[1";
+    for (int i = 0; i < 150'000; ++i) many += ",1";
+    refused(many + "]}", ErrorCode::bad_data, {"131072 JSON values"});
     std::filesystem::remove(dir_ / "config.json");
     expect_error(ErrorCode::io, {"config.json"}, [&] { load(2); });
 
