@@ -24,8 +24,9 @@ protected:
     using Shape = std::initializer_list<std::int64_t>;
 
     void config(std::string_view known, std::string_view more = "") {
-        put_file(dir_ / "config.json",
-                 "{" + std::string(known) + (more.empty() ? "" : ",") + std::string(more) + "}");
+        std::string text = "{";
+        text.append(known).append(more.empty() ? "" : ",").append(more).append("}");
+        put_file(dir_ / "config.json", text);
     }
     void add(const std::string& name, Shape shape, float value, DType dtype = DType::f32) {
         Tensor tensor(DType::f32, shape);
