@@ -11,7 +11,8 @@
 
 namespace headwise {
 
-inline constexpr int64_t kLinearRows = 48;  // most rows of x in one block
+inline constexpr int64_t kLinearRows = 48;       // most rows of x in one block
+inline constexpr int64_t kLinearNarrowRows = 5;  // up to so many rows a block needs no scratch
 
 // Where the columns of one panel stand.
 struct LinearColumns {
@@ -38,12 +39,10 @@ struct LinearBlock {
     void* y;
     Storage y_storage;
     const int64_t* y_rows;  // [rows]: element of y that row's column 0 has
-    float* scratch;         // kLinearScratch floats per column of a panel; not used up to narrow_rows rows
+    float* scratch;         // kLinearScratch + kLinearRows * panel floats; unused up to kLinearNarrowRows rows
 };
 
-inline constexpr int64_t kLinearStretch = 256;  // k rows of a panel that are worked on at a time, to stay in L1
-inline constexpr int64_t kLinearSums = 96;      // rows of partial sums
-inline constexpr int64_t kLinearScratch = kLinearStretch + kLinearSums;
+inline constexpr int64_t kLinearScratch = 8192;  // floats, beside one f32 per row and column of a panel
 
 struct LinearKernels {
     // One panel [k][panel] from up to `panel` weight rows [columns][k] of f32, row stride row_stride.

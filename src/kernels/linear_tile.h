@@ -17,9 +17,11 @@ struct LinearTile {
     const char* weights;   // the tile's first panel at the first k of the stretch
     int64_t weights_step;  // bytes to the tile's next panel
     int64_t k;             // length of the stretch
-    bool resume;           // go on from `sums`; else from 0
-    float* sums;           // [panels][rows][kPanel]
-    int64_t sums_step;     // floats to the tile's next panel
+    const char* ahead;     // tiles of one panel prefetch from here, ahead_step bytes further on every k
+    int64_t ahead_step;
+    bool resume;        // go on from `sums`; else from 0
+    float* sums;        // [panels][rows][kPanel]
+    int64_t sums_step;  // floats to the tile's next panel
     // Where it ends: null: in sums, unfinished. Else: + bias, into f32 rows of y with all columns of every panel.
     float* y;
     const int64_t* y_rows;
@@ -57,6 +59,7 @@ void run_tile(const LinearTile& tile) {
         if constexpr (kPanels == 1) {
             Vec low = load_weights<kStorage>(panels[0], k, 0), high = load_weights<kStorage>(panels[0], k, 1);
             pin(low), pin(high);
+            prefetch(tile.ahead + k * tile.ahead_step);
             unroll<kRows>([&](auto r) __attribute__((always_inline)) {
                 const Vec a = set1(x[r][k]);
                 sums[r * 2] = fma(a, low, sums[r * 2]);

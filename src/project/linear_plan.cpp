@@ -126,10 +126,10 @@ void run_linear(const LinearCall& given, const Execution& execution) {
     call.y = flatten(call.y);
     if (call.x.batches * call.x.rows == 0 || call.panels == 0) return;
     const Plan plan = make_plan(call, execution);
-    if (plan.workers == 1 && !plan.copies_x && plan.rows * 2 <= call.table.tile_rows) {
+    if (plan.workers == 1 && !plan.copies_x && plan.rows <= kLinearNarrowRows) {
         return Worker{call, plan, nullptr, nullptr, 0}.run(0);
     }
-    const std::int64_t kernel_floats = kLinearScratch * call.table.panel;
+    const std::int64_t kernel_floats = kLinearScratch + kLinearRows * call.table.panel;
     const std::int64_t x_stride = (ceil_of(call.weights.k, 16) | 1) * 16;  // an odd number of lines
     const std::int64_t copy_rows = plan.copies_x ? std::min(kLinearRows, ceil_of(plan.rows, plan.row_blocks)) : 0;
     const std::int64_t floats = kernel_floats + copy_rows * x_stride;
