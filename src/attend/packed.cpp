@@ -19,8 +19,9 @@ std::int64_t block_rows(const Problem& problem, int threads) {
         const std::int64_t all = problem.B * problem.G * problem.rows_of_kv_head();
         most = std::clamp(all / (threads * kTasksPerThread), std::min(unit, most), most);
     }
-    const std::int64_t blocks = (problem.rows_of_kv_head() + most - 1) / most;
-    return (problem.rows_of_kv_head() + blocks - 1) / blocks;
+    const std::int64_t rows = problem.rows_of_kv_head(), blocks = (rows + most - 1) / most;
+    const std::int64_t even = (rows + blocks - 1) / blocks;
+    return std::min(rows, (even + unit - 1) / unit * unit);  // whole calls of the kernels
 }
 
 // Where the packed keys and values of one kv head lie in a block of memory.

@@ -14,9 +14,7 @@ namespace {
 std::int64_t round_up(std::int64_t n, std::int64_t step) noexcept { return (n + step - 1) / step * step; }
 
 // Rows of one kernel call: with their scores and one panel of keys they should stay in L1.
-std::int64_t call_rows(const Problem& problem) noexcept {
-    return std::min<std::int64_t>(4 * problem.kernels.tile_rows, kTileQueries);
-}
+std::int64_t call_rows(const Problem& problem) noexcept { return 4 * problem.kernels.tile_rows; }
 
 // Carves aligned arrays out of a block of scratch; with a null block it only counts.
 class Carver {
@@ -45,7 +43,7 @@ struct RowState {
           max(carver.take<float>(rows)),
           sum(carver.take<float>(rows)),
           ranges(carver.take<KeyRange>(rows)) {
-        const std::int64_t in_call = std::min(rows, call_rows(problem));
+        const std::int64_t in_call = std::min(rows, call_rows(problem) + problem.kernels.tile_rows - 1);
         p = carver.take<float>(in_call * kKeyTile);
         begin = carver.take<std::int32_t>(in_call);
         end = carver.take<std::int32_t>(in_call);
@@ -74,12 +72,12 @@ public:
     void run() noexcept {
         load();
         const KeyRange keys = keys_of(problem_, block_);
-        const std::int64_t step = call_rows(problem_), calls = (block_.count + step - 1) / step;
+        const std::int64_t step = call_rows(problem_);
         for (std::int64_t first = keys.begin / kKeyTile * kKeyTile; first < keys.end; first += kKeyTile) {
-            for (std::int64_t call = 0, row = 0; call < calls; ++call) {
-                const std::int64_t rows = (block_.count - row) / (calls - call);
+            for (std::int64_t row = 0, rows = 0; row < block_.count; row += rows) {
+                rows = block_.count - row;
+                if (rows >= step + problem_.kernels.tile_rows) rows = step;  // a few left over join the last call
                 visit(first, row, static_cast<int>(rows));
-                row += rows;
             }
         }
         store();
@@ -172,6 +170,7 @@ private:
             const float sum = empty ? 1.0f : state_.sum[row];
             problem_.kernels.attend.store_output(head_row(problem_.out, at.b, at.i, at.h), storage,
                                                  state_.o + row * state_.o_stride, sum, problem_.Dv);
+            if (problem_.lse.empty()) continue;
             const double lse = state_.max[row] + std::log(static_cast<double>(sum));
             store_lse(problem_, at, sum == 0.0f ? std::numeric_limits<double>::quiet_NaN() : lse);
         }

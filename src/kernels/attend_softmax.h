@@ -33,14 +33,10 @@ HEADWISE_INLINE Vec join(const Vec (&parts)[kSums], Function function) {
     return function(function(parts[0], parts[1]), function(parts[2], parts[3]));
 }
 
-// Keys [from, to), multiples of kStep; what lies beyond [begin, end) of the row becomes hidden.
+// Adds the bias to the scores of keys [from, to), multiples of kStep, and returns the largest visible one.
 template <class Show>
-void softmax_row(const AttendTile& tile, int row, int from, int to, Show show) {
-    float* const p = tile.p + row * kKeyTile;
-    if (tile.bias != nullptr) {
-        const float* bias = tile.bias + row * kKeyTile;
-        for (int j = from; j < to; j += kLanes) store(p + j, add(load(p + j), load(bias + j)));
-    }
+HEADWISE_INLINE float largest_score(float* p, const float* bias, int from, int to, Show show) {
+    for (int j = from; bias != nullptr && j < to; j += kLanes) store(p + j, add(load(p + j), load(bias + j)));
     const Vec none = set1(-kInfinity);
     Vec parts[kSums];
     unroll<kSums>([&](auto i) __attribute__((always_inline)) { parts[i] = none; });
@@ -50,30 +46,39 @@ void softmax_row(const AttendTile& tile, int row, int from, int to, Show show) {
             parts[i] = max(show(key, load(p + key), none), parts[i]);  // in this order max ignores NaN
         });
     }
-    const float before = tile.max[row];
-    const float largest = max_lane(join(parts, [](Vec a, Vec b) { return max(a, b); }));
-    const float now = largest > before ? largest : before;
+    return max_lane(join(
+        parts, [](Vec a, Vec b) __attribute__((always_inline)) { return max(a, b); }));
+}
 
-    // With nothing but -inf so far the reference is 0: the weights are 0, or NaN where a score is.
-    const Vec reference = set1(now == -kInfinity ? 0.0f : now), hidden = set1(-0.0f);
+// Turns the scores of keys [from, to) into weights exp(score - reference), hidden ones into -0, and returns their sum.
+template <class Show>
+HEADWISE_INLINE float weigh(float* p, float reference, int from, int to, Show show) {
+    const Vec origin = set1(reference), hidden = set1(-0.0f);
+    Vec parts[kSums];
     unroll<kSums>([&](auto i) __attribute__((always_inline)) { parts[i] = zero(); });
     for (int j = from; j < to; j += kStep) {
+        Vec x[kSums];
+        unroll<kSums>([&](auto i)
+                          __attribute__((always_inline)) { x[i] = sub(load(p + j + i * kLanes), origin); });
+        exp_of_nonpositive(x);
         unroll<kSums>([&](auto i) __attribute__((always_inline)) {
             const int key = j + i * kLanes;
-            const Vec weight = show(key, exp_of_nonpositive(sub(load(p + key), reference)), hidden);
+            const Vec weight = show(key, x[i], hidden);
             store(p + key, weight);
             parts[i] = add(parts[i], weight);
         });
     }
-    const float total = sum(join(parts, [](Vec a, Vec b) { return add(a, b); }));
-    if (now > before) {
-        const Vec factor = exp_of_nonpositive(set1(before - now));
-        float* const o = tile.o + row * tile.o_stride;
-        for (int64_t c = 0; c < tile.Dv; c += kLanes) store(o + c, mul(load(o + c), factor));
-        tile.sum[row] *= max_lane(factor);
-        tile.max[row] = now;
-    }
-    tile.sum[row] += total;
+    return sum(join(
+        parts, [](Vec a, Vec b) __attribute__((always_inline)) { return add(a, b); }));
+}
+
+// exp(by) times everything that the row has summed up so far.
+inline void rescale_row(const AttendTile& tile, int row, float by) {
+    Vec factor[] = {set1(by)};
+    exp_of_nonpositive(factor);
+    float* const o = tile.o + row * tile.o_stride;
+    for (int64_t c = 0; c < tile.Dv; c += kLanes) store(o + c, mul(load(o + c), factor[0]));
+    tile.sum[row] *= max_lane(factor[0]);
 }
 
 }  // namespace
