@@ -65,7 +65,7 @@ protected:
 };
 
 TEST_F(FileFaults, ShortAndInterruptedReadsGoOn) {
-    for (const std::size_t longest : {1, 3, 7, 64}) {
+    for (const std::size_t longest : {1u, 3u, 7u, 64u}) {
         faults = {.longest = longest, .interrupt_every = 2};
         expect_x(TensorFile(path_).load("x"));
         expect_x(load_npy(npy_));

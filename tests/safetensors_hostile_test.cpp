@@ -12,6 +12,7 @@
 #include <random>
 
 #include "file_support.h"
+#include "grid.h"
 #include "safetensors_support.h"
 
 namespace {
@@ -126,12 +127,12 @@ TEST_F(Hostile, EveryPrefixIsRefused) {
     EXPECT_TRUE(differences_.empty());
 }
 
-// 255 values for every byte of the length field and the header. The readers may differ only where ours reads JSON that
+// 255 values for every byte of the length field and the header (8 on the thin grid: one bit each). The readers may differ only where ours reads JSON that
 // the simple one does not: escapes, other white space, and text that is not ASCII.
 TEST_F(Hostile, EveryByteOfTheHeaderMayChange) {
     int accepted = 0;
     for (std::size_t at = 0; at < 8 + kValidHeader.size(); ++at) {
-        for (int value = 1; value < 256; ++value) {
+        for (int value = 1; value < 256; value = full_grid() ? value + 1 : value * 2) {
             std::string bytes = kValid;
             bytes[at] = static_cast<char>(bytes[at] ^ value);
             accepted += compare(bytes);
@@ -187,7 +188,7 @@ TEST_F(Hostile, WhatIsWrittenIsReadBack) {
     RecordProperty("seed", std::to_string(seed()));
     SCOPED_TRACE("HEADWISE_TEST_SEED=" + std::to_string(seed()));
     Random random(seed());
-    for (int round = 0; round < 1000; ++round) {
+    for (int round = 0; round < (full_grid() ? 1000 : 100); ++round) {
         std::map<std::string, Tensor> tensors;
         for (std::size_t n = random.below(6); n > 0; --n)
             tensors.insert_or_assign(random.name(), random_tensor(random));
@@ -252,16 +253,17 @@ TEST_F(Hostile, BothReadersJudgeAlteredHeadersAlike) {
     RecordProperty("seed", std::to_string(seed()));
     SCOPED_TRACE("HEADWISE_TEST_SEED=" + std::to_string(seed()));
     Random random(seed() + 1);
+    const int rounds = full_grid() ? 3000 : 600;
     int accepted = 0;
-    for (int round = 0; round < 3000; ++round) {
+    for (int round = 0; round < rounds; ++round) {
         std::string header(kValidHeader);
         for (std::size_t n = 1 + random.below(2); n > 0 && !header.empty(); --n) header = perturb(header, random);
         std::string data(random.below(4) == 0 ? random.below(24) : 11, '\1');
         accepted += compare(safetensors(header, data));
         if (HasFailure()) FAIL() << "round " << round << ": " << header;
     }
-    EXPECT_GT(accepted, 30);
-    EXPECT_LT(accepted, 2000);
+    EXPECT_GT(accepted, rounds / 100);
+    EXPECT_LT(accepted, rounds * 2 / 3);
     for (const Difference& difference : differences_)
         ADD_FAILURE() << difference.bytes << ": " << difference.reason;
 }

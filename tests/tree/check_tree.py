@@ -48,6 +48,7 @@ OUTSIDE = {
     "cli": [],
     "bench": ["kernels/dispatch.h", "project/packed_linear.h", "core/parallel.h"],
     "tests": None,
+    "fuzz": None,
 }
 
 # Files that the build writes.
