@@ -84,8 +84,8 @@ void check_outputs(const AttendInputs& in, const AttendOutputs& out) {
     check_size(out.out, 2, H, "out", "H");
     check_size(out.out, 3, in.v.size(3), "out", "Dv");
     for (int axis = 0; axis < 3; ++axis) {
-        check(out.out.size(axis) <= 1 || out.out.stride(axis) != 0, "attend: out is ", out.out,
-              "; a stride of 0 would write several rows to one place");
+        check(out.out.count() == 0 || out.out.size(axis) <= 1 || out.out.stride(axis) != 0, "attend: out is ",
+              out.out, "; a stride of 0 would write several rows to one place");
     }
     if (out.lse.empty()) return;
     check_rank(out.lse, 3, "lse", "[B,H,T]");
