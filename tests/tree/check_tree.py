@@ -24,7 +24,7 @@ ARROWS = {
     "project": ["kernels", "core"],
     "heads": ["kernels", "core"],
     "attend": ["heads", "kernels", "core"],
-    "mha": ["project", "heads", "attend", "core"],
+    "mha": ["project", "heads", "attend", "kernels", "core"],  # it holds the table that its weights are packed for
     "weights": ["mha", "core"],
 }
 
