@@ -66,8 +66,8 @@ void check_inputs(const AttendInputs& in) {
     check_size(in.v, 1, in.k.size(1), "v", "S");
     check_size(in.v, 2, in.k.size(2), "v", "G");
     const std::int64_t H = in.q.size(2), G = in.k.size(2);
-    check(G == 0 ? H == 0 : H % G == 0, "attend: ", H, " query heads and ", G,
-          " kv heads; H must be a multiple of G");
+    check(G == 0 ? H == 0 : H % G == 0, "attend: k is ", in.k, ", but q has ", H, " heads, which ", G,
+          " kv heads do not divide; H must be a multiple of G");
     if (!in.scale) return;
     check(std::isfinite(*in.scale), "attend: scale is ", *in.scale, " but must be finite");
     check(in.q.dtype == DType::f64 || std::abs(*in.scale) <= std::numeric_limits<float>::max(), "attend: scale ",
