@@ -12,8 +12,9 @@ namespace {
 
 enum class Path { direct, packed, reference_f64 };
 
-// Below this many query rows of one kv head, packing its keys and values costs more than it saves.
-constexpr std::int64_t kDirectRows = 12;
+// Up to this many query rows of one kv head, packing its keys and values costs more than it saves: 64 rows on one
+// thread, but packed rows can be shared out among threads.
+constexpr std::int64_t kDirectRows = 32;
 
 // By one sequence's shape alone. Both f32 paths leave the same bits, so this is only a matter of speed.
 Path path_of(DType dtype, std::int64_t rows_of_kv_head) {

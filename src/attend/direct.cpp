@@ -8,9 +8,9 @@
 namespace headwise {
 
 void attend_direct(const Problem& problem, const Execution& execution) {
-    constexpr std::size_t kStackBytes = 48 << 10;
+    constexpr std::size_t kStackBytes = 64 << 10;
     const std::int64_t rows = problem.rows_of_kv_head();
-    const std::size_t bytes = row_scratch_bytes(problem, rows);
+    const std::size_t bytes = row_scratch_bytes(problem, rows, false);
     parallel_for(execution, problem.B * problem.G, [&](std::int64_t task) {
         const RowBlock block{task / problem.G, task % problem.G, 0, rows};
         if (bytes <= kStackBytes) {

@@ -54,7 +54,7 @@ public:
           layout_(problem),
           block_rows_(block_rows(problem, threads_)),
           blocks_((problem.rows_of_kv_head() + block_rows_ - 1) / block_rows_),
-          row_bytes_(row_scratch_bytes(problem, block_rows_)) {}
+          row_bytes_(row_scratch_bytes(problem, block_rows_, true)) {}
 
     void run() {
         constexpr std::int64_t kManyHeads = 8;  // per thread: then the last ones to finish cost little

@@ -36,7 +36,7 @@ private:
 
 // State of the rows of a block between tiles, and room for one kernel call.
 struct RowState {
-    RowState(const Problem& problem, std::int64_t rows, Carver& carver) noexcept
+    RowState(const Problem& problem, std::int64_t rows, bool packed, Carver& carver) noexcept
         : o_stride(round_up(problem.Dv, problem.kernels.lanes)),
           q(carver.take<float>(rows * problem.D)),
           o(carver.take<float>(rows * o_stride)),
@@ -47,6 +47,7 @@ struct RowState {
         p = carver.take<float>(in_call * kKeyTile);
         begin = carver.take<std::int32_t>(in_call);
         end = carver.take<std::int32_t>(in_call);
+        if (!packed) scratch = carver.take<float>(in_place_scratch(problem.kernels.lanes, problem.D, problem.Dv));
         if (problem.visibility.has_tensors()) visible = carver.take<std::uint8_t>(in_call * kKeyTile);
         if (problem.visibility.has_bias()) bias = carver.take<float>(in_call * kKeyTile);
     }
@@ -54,7 +55,7 @@ struct RowState {
     std::int64_t o_stride;
     float *q, *o, *max, *sum;
     KeyRange* ranges;
-    float* p = nullptr;
+    float *p = nullptr, *scratch = nullptr;
     std::int32_t *begin = nullptr, *end = nullptr;
     std::uint8_t* visible = nullptr;
     float* bias = nullptr;
@@ -67,7 +68,7 @@ public:
           block_(block),
           packed_(packed),
           carver_(scratch),
-          state_(problem, block.count, carver_) {}
+          state_(problem, block.count, packed != nullptr, carver_) {}
 
     void run() noexcept {
         load();
@@ -154,7 +155,8 @@ private:
                 .max = state_.max + row,
                 .sum = state_.sum + row,
                 .o = state_.o + row * state_.o_stride,
-                .o_stride = state_.o_stride};
+                .o_stride = state_.o_stride,
+                .scratch = state_.scratch};
     }
 
     KeyRows rows_of(const ConstTensorView& view, std::int64_t first) const noexcept {
@@ -194,9 +196,9 @@ std::int64_t padded_columns(const Problem& problem) noexcept {
     return round_up(problem.Dv, problem.kernels.panel);
 }
 
-std::size_t row_scratch_bytes(const Problem& problem, std::int64_t rows) noexcept {
+std::size_t row_scratch_bytes(const Problem& problem, std::int64_t rows, bool packed) noexcept {
     Carver carver(nullptr);
-    RowState(problem, rows, carver);
+    RowState(problem, rows, packed, carver);
     return carver.used();
 }
 

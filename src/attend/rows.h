@@ -28,7 +28,7 @@ KeyRange keys_of(const Problem& problem, const RowBlock& block) noexcept;
 std::int64_t padded_columns(const Problem& problem) noexcept;
 
 // Bytes of scratch that attend_rows() needs for blocks of up to `rows` rows.
-std::size_t row_scratch_bytes(const Problem& problem, std::int64_t rows) noexcept;
+std::size_t row_scratch_bytes(const Problem& problem, std::int64_t rows, bool packed) noexcept;
 
 // Computes out and lse of the block. `packed` null: keys and values are read in place.
 // `scratch` is 64-byte aligned.

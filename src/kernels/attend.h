@@ -31,7 +31,17 @@ struct AttendTile {
     float* sum;              // [rows] sum of exp(score - max) so far
     float* o;  // [rows][o_stride] sum of exp(score - max) * v so far: Dv floats, room for whole vectors
     int64_t o_stride;
+    float* scratch;  // for the kernels in place: in_place_scratch() floats
 };
+
+inline constexpr int kTurnedVecs = 4;  // vectors of keys that are turned at a time where keys are read in place
+inline constexpr int kWidenedKeys =
+    32;  // values that are widened at a time where they are not whole vectors of f32
+
+inline int64_t in_place_scratch(int lanes, int64_t D, int64_t Dv) {
+    const int64_t turned = kTurnedVecs * lanes * D, widened = kWidenedKeys * ((Dv + lanes - 1) / lanes * lanes);
+    return turned > widened ? turned : widened;
+}
 
 // Rows of keys or values where they lie.
 struct KeyRows {

@@ -20,7 +20,6 @@ HEADWISE_INLINE void with_storage(Storage storage, Body body) {
     if (storage == Storage::f32) return body(OfStorage<Storage::f32>{});
     storage == Storage::bf16 ? body(OfStorage<Storage::bf16>{}) : body(OfStorage<Storage::f16>{});
 }
-int64_t bytes_of(Storage storage) { return storage == Storage::f32 ? 4 : 2; }
 
 template <Storage kStorage>
 void load_query_of(float* to, const void* from, int64_t D, float scale) {
@@ -51,29 +50,32 @@ void store_output(void* to, Storage storage, const float* o, float sum, int64_t 
 
 // ---- packing ------------------------------------------------------------------------------------------------
 
-template <Storage kStorage>
-void pack_keys_of(float* to, const KeyRows& k, int keys, int64_t D) {
-    for (int key = 0; key < keys; key += kLanes) {
-        float* const half = to + key / kPanel * kPanel * D + key % kPanel;
-        int64_t at[kLanes];  // keys beyond the last stand for it: nobody sees their scores
-        for (int i = 0; i < kLanes; ++i) at[i] = least(key + i, keys - 1) * k.stride;
+// Keys [first, first + kWide) -> to [D][kWide], keys beyond the last standing for it: nobody sees their scores.
+template <Storage kStorage, int kWide>
+void turn_keys(float* to, const KeyRows& k, int first, int keys, int64_t D) {
+    for (int part = 0; part < kWide; part += kLanes) {
+        if (first + part >= keys) break;
+        int64_t at[kLanes];
+        for (int i = 0; i < kLanes; ++i) at[i] = least(first + part + i, keys - 1) * k.stride;
         Vec square[kLanes];
         int64_t d = 0;
         for (; d + kLanes <= D; d += kLanes) {
             for (int i = 0; i < kLanes; ++i) square[i] = load_as(k.data, kStorage, at[i] + d);
             transpose(square);
-            for (int i = 0; i < kLanes; ++i) store(half + (d + i) * kPanel, square[i]);
+            for (int i = 0; i < kLanes; ++i) store(to + (d + i) * kWide + part, square[i]);
         }
         const int rest = static_cast<int>(D - d);
         if (rest == 0) continue;
         for (int i = 0; i < kLanes; ++i) square[i] = load_as_n(k.data, kStorage, at[i] + d, rest);
         transpose(square);
-        for (int i = 0; i < rest; ++i) store(half + (d + i) * kPanel, square[i]);
+        for (int i = 0; i < rest; ++i) store(to + (d + i) * kWide + part, square[i]);
     }
 }
 
 void pack_keys(float* to, const KeyRows& k, int keys, int64_t D) {
-    with_storage(k.storage, [&](auto type) { pack_keys_of<type()>(to, k, keys, D); });
+    with_storage(k.storage, [&](auto type) {
+        for (int key = 0; key < keys; key += kPanel) turn_keys<type(), kPanel>(to + key * D, k, key, keys, D);
+    });
 }
 
 template <Storage kStorage>
@@ -101,27 +103,49 @@ bool pack_values(float* to, const KeyRows& v, int keys, int64_t Dv) {
 
 // ---- scores -------------------------------------------------------------------------------------------------
 
+Product scores_of(const AttendTile& tile, const Group& group, const float* keys, int64_t stride, int key) {
+    return {.a = tile.q + group.row * tile.q_stride,
+            .a_stride = tile.q_stride,
+            .b = keys,
+            .b_stride = stride,
+            .depth = tile.D,
+            .c = tile.p + group.row * kKeyTile + key,
+            .c_stride = kKeyTile,
+            .add = false};
+}
+
 // A panel of keys stays in L1 while all rows pass over it.
 void scores(const AttendTile& tile, const float* packed_keys) {
     const Groups groups(tile);
     for (int key = 0; key < tile.keys; key += kPanel) {
-        const int vecs = tile.keys - key > kLanes ? 2 : 1;
         for (const Group& group : groups) {
             if (key >= group.end || key + kPanel <= group.begin) continue;
-            kScorePanel[vecs - 1](group.rows)(tile, group.row, packed_keys + key * tile.D, key);
+            multiply_columns(scores_of(tile, group, packed_keys + key * tile.D, kPanel, key), group.rows,
+                             least(tile.keys - key, kPanel));
         }
     }
 }
 
 void scores_in_place(const AttendTile& tile, const KeyRows& k) {
-    const int storage = static_cast<int>(k.storage);
-    for (const Group& group : Groups(tile)) {
-        const int step = score_vecs(group.rows) * kLanes;
-        for (int key = group.begin / step * step; key < group.end; key += step) {
-            kScoreInPlace[storage](group.rows)(tile, group.row, k, key);
+    constexpr int kTurned = kTurnedVecs * kLanes;
+    const Groups groups(tile);
+    for (int key = 0; key < tile.keys; key += kTurned) {
+        bool turned = false;
+        for (const Group& group : groups) {
+            if (key >= group.end || key + kTurned <= group.begin) continue;
+            if (!turned) {
+                with_storage(k.storage, [&](auto type) {
+                    turn_keys<type(), kTurned>(tile.scratch, k, key, tile.keys, tile.D);
+                });
+                turned = true;
+            }
+            multiply_columns(scores_of(tile, group, tile.scratch, kTurned, key), group.rows,
+                             least(tile.keys - key, kTurned));
         }
     }
 }
+
+// ---- softmax ------------------------------------------------------------------------------------------------
 
 // What softmax() must know of a row between its two passes over the scores.
 struct SoftmaxRow {
@@ -173,61 +197,121 @@ void softmax(const AttendTile& tile) {
 
 // ---- values -------------------------------------------------------------------------------------------------
 
-ValueStrip strip_of(const AttendTile& tile, int row, int begin, int end, const void* values, int64_t stride) {
-    return {tile.p + row * kKeyTile + begin, values,       stride, end - begin,
-            tile.o + row * tile.o_stride,    tile.o_stride};
+// Values of keys [from, to) of the tile, some columns of them, in whole vectors.
+struct Values {
+    const float* data;  // of key `from`
+    int64_t stride;     // from key to key
+    int from, to;
+    int64_t column, columns;
+};
+
+bool all_finite(const Values& values) {
+    Vec probe = zero();
+    for (int key = 0; key < values.to - values.from; ++key) {
+        for (int64_t c = 0; c < values.columns; c += kLanes) {
+            probe = fma(load(values.data + key * values.stride + c), zero(), probe);
+        }
+    }
+    const float verdict = sum(probe);
+    return verdict == verdict;
+}
+
+// All keys that the group sees, at once: what is hidden from a row has the weight -0 there.
+void add_values(const AttendTile& tile, const Group& group, const Values& values) {
+    const int begin = group.begin > values.from ? group.begin : values.from;
+    const int end = group.end < values.to ? group.end : values.to;
+    if (begin >= end) return;
+    multiply_columns({.a = tile.p + group.row * kKeyTile + begin,
+                      .a_stride = kKeyTile,
+                      .b = values.data + (begin - values.from) * values.stride,
+                      .b_stride = values.stride,
+                      .depth = end - begin,
+                      .c = tile.o + group.row * tile.o_stride + values.column,
+                      .c_stride = tile.o_stride,
+                      .add = true},
+                     group.rows, values.columns);
+}
+
+// Row by row without the hidden keys, because 0 * NaN is not 0.
+void add_visible_values(const AttendTile& tile, const Group& group, const Values& values) {
+    for (int row = group.row; row < group.row + group.rows; ++row) {
+        const int begin = tile.begin[row] > values.from ? tile.begin[row] : values.from;
+        const int end = tile.end[row] < values.to ? tile.end[row] : values.to;
+        float* const o = tile.o + row * tile.o_stride + values.column;
+        for (int key = begin; key < end; ++key) {
+            const float* const p = tile.p + row * kKeyTile + key;
+            uint32_t bits;
+            memcpy(&bits, p, sizeof bits);
+            if (bits == 0x80000000u) continue;
+            const float* const v = values.data + (key - values.from) * values.stride;
+            for (int64_t c = 0; c < values.columns; c += kLanes) {
+                store(o + c, fma(set1(*p), load(v + c), load(o + c)));
+            }
+        }
+    }
 }
 
 void values(const AttendTile& tile, const float* packed_values, bool finite) {
     const Groups groups(tile);
     for (int64_t c = 0; c < tile.Dv; c += kPanel) {
-        const float* const panel = packed_values + c * tile.keys;
-        const int columns = least(tile.Dv - c, kPanel), vecs = columns > kLanes ? 2 : 1;
+        const Values panel = {packed_values + c * tile.keys, kPanel, 0, tile.keys, c, least(tile.Dv - c, kPanel)};
         for (const Group& group : groups) {
-            if (finite && group.begin < group.end) {
-                ValueStrip strip =
-                    strip_of(tile, group.row, group.begin, group.end, panel + group.begin * kPanel, kPanel);
-                strip.o += c;
-                kPackedValues[vecs - 1](group.rows)(strip, kLanes);
-            }
-            for (int row = group.row; !finite && row < group.row + group.rows; ++row) {
-                const int begin = tile.begin[row];
-                ValueStrip strip = strip_of(tile, row, begin, tile.end[row], panel + begin * kPanel, kPanel);
-                strip.o += c;
-                kSkippingColumns[0](strip, columns);
-            }
+            finite ? add_values(tile, group, panel) : add_visible_values(tile, group, panel);
         }
     }
 }
 
-// Do all rows of the group see the same keys, one by one?
-bool sees_alike(const AttendTile& tile, const Group& group) {
+// Does every row of the group see every key of `values` that one of them sees?
+bool sees_alike(const AttendTile& tile, const Group& group, const Values& values) {
+    const int begin = group.begin > values.from ? group.begin : values.from;
+    const int end = group.end < values.to ? group.end : values.to;
     bool alike = tile.visible == nullptr;
     for (int row = group.row; row < group.row + group.rows; ++row) {
-        alike = alike && tile.begin[row] == group.begin && tile.end[row] == group.end;
+        alike = alike && tile.begin[row] <= begin && tile.end[row] >= end;
     }
     return alike;
 }
 
+void add_values_in_place(const AttendTile& tile, const Groups& groups, const Values& values) {
+    bool known = false, finite = true;
+    for (const Group& group : groups) {
+        if (group.begin >= group.end) continue;
+        const bool alike = sees_alike(tile, group, values);
+        if (!alike && !known) {
+            finite = all_finite(values);
+            known = true;
+        }
+        alike || finite ? add_values(tile, group, values) : add_visible_values(tile, group, values);
+    }
+}
+
+// f32 rows of whole vectors are used as they lie, all others by way of scratch.
 void values_in_place(const AttendTile& tile, const KeyRows& v) {
-    const int storage = static_cast<int>(v.storage);
-    const auto at = [&](int key) {
-        return static_cast<const char*>(v.data) + key * v.stride * bytes_of(v.storage);
-    };
-    for (const Group& group : Groups(tile)) {
-        if (sees_alike(tile, group)) {
-            kColumnsInPlace[storage](group.rows)(
-                strip_of(tile, group.row, group.begin, group.end, at(group.begin), v.stride), tile.Dv);
-            continue;
-        }
-        for (int row = group.row; row < group.row + group.rows; ++row) {
-            const int begin = tile.begin[row], end = tile.end[row];
-            if (begin >= end) continue;
-            const ValueStrip strip = strip_of(tile, row, begin, end, at(begin), v.stride);
-            const AddColumns add =
-                tile.visible == nullptr ? kColumnsInPlace[storage](1) : kSkippingColumns[storage];
-            add(strip, tile.Dv);
-        }
+    const Groups groups(tile);
+    int begin = tile.keys, end = 0;
+    for (const Group& group : groups) {
+        begin = group.begin < begin ? group.begin : begin;
+        end = group.end > end ? group.end : end;
+    }
+    if (v.storage == Storage::f32 && tile.Dv % kLanes == 0) {
+        if (begin >= end) return;
+        const float* const data = static_cast<const float*>(v.data) + begin * v.stride;
+        return add_values_in_place(tile, groups, {data, v.stride, begin, end, 0, tile.Dv});
+    }
+    const int64_t stride = (tile.Dv + kLanes - 1) / kLanes * kLanes;
+    for (int from = begin; from < end; from += kWidenedKeys) {
+        const int to = least(end, from + kWidenedKeys);
+        with_storage(v.storage, [&](auto type) {
+            for (int key = from; key < to; ++key) {
+                for (int64_t c = 0; c < tile.Dv; c += kLanes) {
+                    const int n = least(tile.Dv - c, kLanes);
+                    const Vec value = n == kLanes ? load_as(v.data, type(), key * v.stride + c)
+                                                  : load_as_n(v.data, type(), key * v.stride + c, n);
+                    store(tile.scratch + (key - from) * stride + c, value);
+                }
+            }
+        });
+        add_values_in_place(tile, groups, {tile.scratch, stride, from, to, 0, tile.Dv});
     }
 }
 
