@@ -204,13 +204,16 @@ TEST_F(ModelDir, UnknownSwitchesAreNeverIgnored) {
     add_llama("model.");
     save();
     llama_refuses(R"("sliding_window":4)", ErrorCode::unsupported, {"'sliding_window'"});
-    llama_refuses(R"("is_causal":false)", ErrorCode::unsupported, {"'is_causal'"});
+    llama_refuses(R"("is_causal":false)", ErrorCode::unsupported, {"is_causal is 'false'", "supported: 'true'"});
+    llama_refuses(R"("rope_interleaved":true)", ErrorCode::unsupported, {"rope_interleaved is 'true'"});
+    llama_refuses(R"("use_qk_norm":1)", ErrorCode::unsupported, {"use_qk_norm is 'a whole number'"});
     llama_refuses(R"("quantization_config":{"bits":4})", ErrorCode::unsupported, {"'quantization_config'"});
     llama_refuses(R"("position_embedding_type":"relative_key")", ErrorCode::unsupported,
                   {"position_embedding_type"});
     config(kLlama,
            R"("sliding_window":null,"_name_or_path":"x","architectures":["LlamaForCausalLM"],"dtype":"bfloat16",)"
-           R"("rms_norm_eps":1e-5,"id2label":{"0":"A"},"max_position_embeddings":2048,"hidden_act":"silu")");
+           R"("rms_norm_eps":1e-5,"id2label":{"0":"A"},"max_position_embeddings":2048,"hidden_act":"silu",)"
+           R"("is_llama_config":true,"rope_interleaved":false,"is_causal":true)");
     load(2);
 }
 

@@ -58,6 +58,13 @@ std::optional<std::string> Config::string(std::string_view key) {
     return value == nullptr ? std::nullopt : std::optional(value->text);
 }
 
+std::optional<std::string> Config::spelling(std::string_view key) {
+    const Json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    if (value->kind == Json::Kind::boolean) return value->flag ? "true" : "false";
+    return value->kind == Json::Kind::string ? value->text : describe(value->kind);
+}
+
 std::optional<Config> Config::object(std::string_view key) {
     const Json* value = expect(key, Json::Kind::object, "an object");
     if (value == nullptr) return std::nullopt;

@@ -28,6 +28,7 @@ public:
     std::optional<bool> flag(std::string_view key);
     std::optional<double> number(std::string_view key);  // finite, as JSON always is
     std::optional<std::string> string(std::string_view key);
+    std::optional<std::string> spelling(std::string_view key);  // true, false, or a string as it is; else its kind
     std::optional<Config> object(std::string_view key);
     const Json* find(std::string_view key);  // null if absent or null
 

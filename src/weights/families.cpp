@@ -1,7 +1,7 @@
 #include "weights/families.h"
 
-#include <algorithm>
-#include <array>
+#include <iterator>
+#include <vector>
 
 #include "core/check.h"
 #include "weights/config.h"
@@ -11,87 +11,76 @@
 namespace headwise {
 namespace {
 
-using Names = std::string_view;
-
 // Keys of any config.json that attention does not depend on: bookkeeping, tokens, text generation, other stages.
-constexpr std::array kHarmlessAnywhere = {
-    Names("architectures"), Names("transformers_version"), Names("torch_dtype"), Names("dtype"),
-    Names("use_cache"),
+constexpr std::string_view kHarmlessAnywhere[] = {
+    "architectures", "transformers_version", "torch_dtype", "dtype", "use_cache",
     // model wrapper
-    Names("return_dict"), Names("output_hidden_states"), Names("output_attentions"), Names("output_past"),
-    Names("torchscript"), Names("use_bfloat16"), Names("tie_word_embeddings"), Names("tie_encoder_decoder"),
-    Names("is_encoder_decoder"), Names("add_cross_attention"), Names("cross_attention_hidden_size"),
-    Names("chunk_size_feed_forward"), Names("gradient_checkpointing"), Names("initializer_range"),
-    Names("finetuning_task"), Names("id2label"), Names("label2id"), Names("num_labels"), Names("problem_type"),
-    Names("task_specific_params"), Names("tf_legacy_loss"), Names("transformers.js_config"),
-    Names("unsloth_version"), Names("unsloth_fixed"), Names("sentence_transformers"),
+    "return_dict", "output_hidden_states", "output_attentions", "output_past", "torchscript", "use_bfloat16",
+    "tie_word_embeddings", "tie_encoder_decoder", "is_encoder_decoder", "add_cross_attention",
+    "cross_attention_hidden_size", "chunk_size_feed_forward", "gradient_checkpointing", "initializer_range",
+    "finetuning_task", "id2label", "label2id", "num_labels", "problem_type", "task_specific_params",
+    "tf_legacy_loss", "transformers.js_config", "unsloth_version", "unsloth_fixed", "sentence_transformers",
     // tokens
-    Names("vocab_size"), Names("tokenizer_class"), Names("prefix"), Names("bos_token_id"), Names("eos_token_id"),
-    Names("pad_token_id"), Names("sep_token_id"), Names("cls_token_id"), Names("decoder_start_token_id"),
-    Names("forced_bos_token_id"), Names("forced_eos_token_id"), Names("suppress_tokens"),
-    Names("begin_suppress_tokens"), Names("bad_words_ids"),
+    "vocab_size", "tokenizer_class", "prefix", "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id",
+    "mask_token_id", "unk_token_id", "cls_token_id", "decoder_start_token_id", "forced_bos_token_id",
+    "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens", "bad_words_ids",
     // generation
-    Names("max_length"), Names("min_length"), Names("do_sample"), Names("early_stopping"), Names("num_beams"),
-    Names("num_beam_groups"), Names("diversity_penalty"), Names("temperature"), Names("top_k"), Names("top_p"),
-    Names("typical_p"), Names("repetition_penalty"), Names("length_penalty"), Names("no_repeat_ngram_size"),
-    Names("encoder_no_repeat_ngram_size"), Names("num_return_sequences"), Names("output_scores"),
-    Names("return_dict_in_generate"), Names("exponential_decay_length_penalty"), Names("remove_invalid_values"),
+    "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty",
+    "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size", "num_return_sequences", "output_scores", "return_dict_in_generate",
+    "exponential_decay_length_penalty", "remove_invalid_values",
     // other stages
-    Names("hidden_act"), Names("intermediate_size"), Names("max_position_embeddings")};
-
-constexpr std::array kBertHarmless = {Names("attention_probs_dropout_prob"),
-                                      Names("hidden_dropout_prob"),
-                                      Names("classifier_dropout"),
-                                      Names("layer_norm_eps"),
-                                      Names("type_vocab_size"),
-                                      Names("directionality"),
-                                      Names("pooler_fc_size"),
-                                      Names("pooler_num_attention_heads"),
-                                      Names("pooler_num_fc_layers"),
-                                      Names("pooler_size_per_head"),
-                                      Names("pooler_type")};
-
-// pretraining_tp only cuts the same products into pieces.
-constexpr std::array kLlamaHarmless = {Names("attention_dropout"),   Names("mlp_bias"),
-                                       Names("rms_norm_eps"),        Names("pretraining_tp"),
-                                       Names("max_sequence_length"), Names("original_max_position_embeddings")};
-
-constexpr std::array kBertBeside = {Names("output.LayerNorm.")};
-constexpr std::array kLlamaBeside = {Names("rotary_emb.inv_freq")};
+    "hidden_act", "intermediate_size", "max_position_embeddings"};
 
 // clang-format off
-constexpr std::array kFamilies = {
-    Family{
+constexpr std::string_view kBertHarmless[] = {
+    "attention_probs_dropout_prob", "hidden_dropout_prob", "classifier_dropout", "layer_norm_eps", "type_vocab_size",
+    "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
+    "pooler_type"};
+
+// pretraining_tp only cuts the same products into pieces.
+constexpr std::string_view kLlamaHarmless[] = {
+    "attention_dropout", "mlp_bias", "rms_norm_eps", "pretraining_tp", "max_sequence_length", "is_llama_config",
+    "original_max_position_embeddings"};
+
+constexpr FixedKey kBertFixed[] = {{"position_embedding_type", "absolute"}};
+constexpr FixedKey kLlamaFixed[] = {
+    {"rope_interleaved", "false"}, {"is_causal", "true"}, {"use_sliding_window", "false"}, {"use_qk_norm", "false"}};
+
+constexpr std::string_view kBertBeside[] = {"output.LayerNorm."};
+constexpr std::string_view kLlamaBeside[] = {"rotary_emb.inv_freq"};
+
+constexpr Family kFamilies[] = {
+    {
         .model_type = "bert",
         .base = "bert.", .module = "encoder.layer.#.attention.",
         .q = "self.query", .k = "self.key", .v = "self.value", .o = "output.dense", .beside = kBertBeside,
         .heads = HeadRule::equal, .bias = BiasRule::always,
         .causal = CausalRule::unless_asked, .rotation = RotationRule::none,
         .default_embed_dim = 768, .default_heads = 12, .default_layers = 12,
-        .harmless = kBertHarmless},
-    Family{
+        .fixed = kBertFixed, .harmless = kBertHarmless},
+    {
         .model_type = "roberta",
         .base = "roberta.", .module = "encoder.layer.#.attention.",
         .q = "self.query", .k = "self.key", .v = "self.value", .o = "output.dense", .beside = kBertBeside,
         .heads = HeadRule::equal, .bias = BiasRule::always,
         .causal = CausalRule::unless_asked, .rotation = RotationRule::none,
         .default_embed_dim = 768, .default_heads = 12, .default_layers = 12,
-        .harmless = kBertHarmless},
-    Family{
+        .fixed = kBertFixed, .harmless = kBertHarmless},
+    {
         .model_type = "llama",
         .base = "model.", .module = "layers.#.self_attn.",
         .q = "q_proj", .k = "k_proj", .v = "v_proj", .o = "o_proj", .beside = kLlamaBeside,
         .heads = HeadRule::grouped, .bias = BiasRule::attention_bias,
         .causal = CausalRule::always, .rotation = RotationRule::half_split,
         .default_embed_dim = 4096, .default_heads = 32, .default_layers = 32,
-        .harmless = kLlamaHarmless},
+        .fixed = kLlamaFixed, .harmless = kLlamaHarmless},
 };
 // clang-format on
 
 const Family& find_family(Config& config) {
     std::string supported;
-    for (const Family& family : kFamilies)
-        supported += (supported.empty() ? "" : ", ") + std::string(family.model_type);
+    for (const Family& family : kFamilies) supported += text(supported.empty() ? "" : ", ", family.model_type);
     const auto model_type = config.string("model_type");
     if (!model_type) fail(ErrorCode::bad_data, config.where(), ": model_type is missing; supported: ", supported);
     for (const Family& family : kFamilies) {
@@ -133,13 +122,12 @@ bool read_causal(Config& config, const Family& family, std::optional<bool> asked
     return asked.value_or(config.flag("is_decoder").value_or(false));
 }
 
-// Switches that exist, with the one setting that headwise computes.
 void refuse_other_settings(Config& config, const Family& family) {
-    if (family.rotation == RotationRule::none) {
-        const std::string type = config.string("position_embedding_type").value_or("absolute");
-        if (type != "absolute") {
-            fail(ErrorCode::unsupported, config.where(), ": position_embedding_type ", quote(type),
-                 " is not supported; supported: 'absolute'");
+    for (const FixedKey& fixed : family.fixed) {
+        const auto found = config.spelling(fixed.key);
+        if (found && *found != fixed.setting) {
+            fail(ErrorCode::unsupported, config.where(), ": ", fixed.key, " is ", quote(*found),
+                 ", which headwise does not support; supported: ", quote(fixed.setting));
         }
     }
     const Json* pruned = config.find("pruned_heads");
@@ -170,7 +158,7 @@ ModelPlan plan_model(const Json& root, const std::string& where, std::optional<b
     config.flag("is_decoder");
     refuse_other_settings(config, family);
     std::vector<std::string_view> harmless(family.harmless.begin(), family.harmless.end());
-    harmless.insert(harmless.end(), kHarmlessAnywhere.begin(), kHarmlessAnywhere.end());
+    harmless.insert(harmless.end(), std::begin(kHarmlessAnywhere), std::end(kHarmlessAnywhere));
     config.refuse_unknown(harmless);
     return plan;
 }

@@ -18,6 +18,11 @@ enum class CausalRule { always, unless_asked };  // unless_asked: by the key is_
 enum class RotationRule { none, half_split };    // none: positions are added to x before the block
 enum class HeadRule { equal, grouped };          // grouped: keys num_key_value_heads and head_dim may be given
 
+// A switch of config.json, with the one setting that headwise computes.
+struct FixedKey {
+    std::string_view key, setting;
+};
+
 struct Family {
     std::string_view model_type;  // in config.json
 
@@ -33,7 +38,8 @@ struct Family {
     RotationRule rotation;
 
     std::int64_t default_embed_dim, default_heads, default_layers;  // where config.json leaves them out
-    std::span<const std::string_view> harmless;                     // keys that attention does not depend on
+    std::span<const FixedKey> fixed;
+    std::span<const std::string_view> harmless;  // keys that attention does not depend on
 };
 
 // What a config.json says about every attention layer of its model.
