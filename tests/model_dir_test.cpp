@@ -241,6 +241,8 @@ TEST_F(ModelDir, RefusesConfigsOfAnotherForm) {
     expect_error(ErrorCode::io, {"config.json"}, [&] { load(2); });
 
     llama_refuses(R"("attention_bias":"no")", ErrorCode::bad_data, {"attention_bias is a string"});
+    llama_refuses(R"("attention_bias":{})", ErrorCode::bad_data, {"attention_bias is an object"});
+    llama_refuses(R"("rope_theta":true)", ErrorCode::bad_data, {"rope_theta is true or false"});
     const auto sizes = [&](const char* text) {
         return R"({"model_type":"llama","num_hidden_layers":3,)" + std::string(text) + "}";
     };

@@ -138,6 +138,7 @@ TEST_F(Safetensors, RefusesSpansThatDoNotFit) {
     refuses(one("[0,4611686018427387904,8]", "[0,0]"), "", {"larger than any memory"});
     refuses(one(most, "[0,0]"), "", {"larger than any memory"});
     refuses(one("[0]", "[9223372036854775807,9223372036854775807]"), "", {"ends at byte 9223372036854775807"});
+    refuses(one("[9223372036854775808]", "[0,4]"), "abcd", {"'shape'", "63 bits"});
     refuses(one("[18446744073709551617]", "[0,4]"), "abcd", {"'shape'", "63 bits"});
     refuses(one("[-1]", "[0,4]"), "abcd", {"'shape'", "negative"});
     refuses(one("[1]", "[0,-4]"), "abcd", {"'data_offsets'", "negative"});
@@ -167,6 +168,7 @@ TEST_F(Safetensors, RefusesHeadersOfAnotherForm) {
     refuses(R"({"x":{"dtype":"F32","shape":[[1]],"data_offsets":[0,4]}})", "abcd", {"'shape'", "a list"});
     refuses(R"({"x":{"dtype":"F32","shape":1,"data_offsets":[0,4]}})", "abcd", {"'shape'"});
     refuses(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"extra":true}})", "abcd", {"'extra'"});
+    refuses(R"({"x":{"dtype":"F32","shape":"1","data_offsets":[0,4]}})", "abcd", {"'shape'", "a string"});
     refuses(R"({"x":5})", "", {"'x'", "not an object"});
     refuses(R"({"x":[]})", "", {"'x'"});
     refuses(R"({"":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"y":{}})", "abcd", {"'y'"});
@@ -240,6 +242,28 @@ TEST_F(Safetensors, WritesWhatItWasGiven) {
     EXPECT_EQ(std::memcmp(read.tensors.at("\"q\"").bytes.data(), column, sizeof column), 0);
     EXPECT_EQ(TensorFile(path).metadata().at("format"), "pt");
     EXPECT_EQ(dir_.list(), std::vector<std::string>{"y.safetensors"});
+}
+
+TEST_F(Safetensors, WritesLargeStridedViewsInPieces) {
+    Tensor x(DType::i32, {7, 2001});
+    for (int i = 0; i < 7 * 2001; ++i) x.data<std::int32_t>()[i] = i;
+    save_safetensors(dir_ / "x.safetensors", {{"x", x.view().swap_axes(0, 1)}});
+    const Tensor read = TensorFile(dir_ / "x.safetensors").load("x");
+    ASSERT_EQ(read.view().describe(), "i32 [2001, 7]");
+    for (int row = 0; row < 2001; ++row) {
+        for (int column = 0; column < 7; ++column) {
+            ASSERT_EQ(read.data<std::int32_t>()[row * 7 + column], column * 2001 + row);
+        }
+    }
+}
+
+TEST_F(Safetensors, AnOpenedFileCanBeHandedOn) {
+    TensorFile first(file(R"({"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "a"));
+    TensorFile second(std::move(first));
+    EXPECT_EQ(second.names().size(), 1u);
+    first = TensorFile(file("{}", "", "empty.safetensors"));
+    second = std::move(first);
+    EXPECT_TRUE(second.names().empty());
 }
 
 TEST_F(Safetensors, WriterRefusesWhatItCannotName) {

@@ -90,6 +90,9 @@ TEST_F(ShardIndex, RefusesOtherForms) {
     refused(R"({"weight_map":"1.safetensors"})", {"a string"});
     refused(R"({"weight_map":null})", {"null"});
     refused(R"({"weight_map":{"a":1}})", {"'a'", "a number"});
+    refused(R"({"weight_map":{"a":1.5}})", {"'a'", "a number"});
+    refused(R"({"weight_map":{"a":true}})", {"'a'", "true or false"});
+    refused("\xef\xbb\xbf{}", {"byte order mark"});
     refused(R"({"weight_map":{"a":["1.safetensors"]}})", {"'a'", "a list"});
     refused(R"({"weight_map":{"a":{"b":"1.safetensors"}}})", {"'a'", "an object"});
     refused(R"({"weight_map":{"a":"1.safetensors","a":"2.safetensors"}})", {"'a'", "twice"});

@@ -1,7 +1,7 @@
 #include "weights/json.h"
 
 #include <algorithm>
-#include <unordered_set>
+#include <set>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -66,7 +66,8 @@ private:
     std::int64_t depth_;
     const std::string& where_;
     JsonHandler& handler_;
-    std::vector<std::unordered_set<std::string>> open_;  // keys seen in each open object
+    // Keys seen in each open object; ordered, because a hash could be attacked.
+    std::vector<std::set<std::string>> open_;
 };
 
 class TreeBuilder final : public JsonHandler {

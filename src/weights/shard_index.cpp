@@ -1,6 +1,6 @@
 #include "weights/shard_index.h"
 
-#include <unordered_set>
+#include <set>
 #include <utility>
 
 #include "core/check.h"
@@ -86,7 +86,7 @@ private:
     const std::string& where_;
     int level_ = 0;
     std::string section_, name_;
-    std::unordered_set<std::string> shards_;
+    std::set<std::string> shards_;
 };
 
 }  // namespace
