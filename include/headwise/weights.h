@@ -83,7 +83,7 @@ struct LayerWeights {
     std::string family;                                 // "bert", "roberta", "llama"
     std::vector<std::string> tensors;                   // the checkpoint names that were used
     Tensor q, k, v, o, q_bias, k_bias, v_bias, o_bias;  // biases may be empty
-    MhaWeights weights() const;
+    HEADWISE_API MhaWeights weights() const;
 };
 
 // Reads config.json and the weights of one layer. Errors: unsupported for a family, a key of config.json or a tensor
