@@ -1,7 +1,8 @@
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -55,6 +56,10 @@ struct Case {
 std::string name(const Case& c) {
     return text(c.m, "x", c.n, "x", c.k, " weights ", name_of(c.storage), " x ", name_of(c.x), " y ", name_of(c.y),
                 " threads ", c.threads);
+}
+
+bool same_floats(const std::byte* a, const std::byte* b, std::int64_t count) {
+    return std::equal(a, a + count * 4, b);
 }
 
 constexpr double kSentinel = -77;
@@ -177,7 +182,7 @@ TEST_P(LinearTest, ARowAloneHasTheBitsThatItHasAmongMany) {
                 Matrix y(DType::f32, count, n, kSentinel);
                 linear.run(x.as_rows(row, count), y.as_out(), {.threads = 1});
                 for (std::int64_t i = 0; i < count; ++i) {
-                    EXPECT_EQ(std::memcmp(y.row(i), all.row(row + i), static_cast<std::size_t>(n) * 4), 0);
+                    EXPECT_TRUE(same_floats(y.row(i), all.row(row + i), n));
                 }
             }
         }
@@ -200,9 +205,7 @@ TEST_P(LinearTest, TakesBatchesOfAnyStride) {
         EXPECT_EQ(y.gaps_changed(kSentinel), 0);
         for (std::int64_t b = 0; b < batches; ++b) {
             for (std::int64_t i = 0; i < t; ++i) {
-                EXPECT_EQ(
-                    std::memcmp(y.row(b * t + i), expected.row(i * batches + b), static_cast<std::size_t>(n) * 4),
-                    0);
+                EXPECT_TRUE(same_floats(y.row(b * t + i), expected.row(i * batches + b), n));
             }
         }
     }
@@ -232,17 +235,13 @@ TEST_P(LinearTest, BandsStandSideBySide) {
             all.run(x.as_rows(), picked.as_out(), {}, i, 1);
             EXPECT_EQ(picked.bytes, alone.bytes);
             for (std::int64_t row = 0; row < m; ++row) {
-                EXPECT_EQ(std::memcmp(y.row(row) + all.band_offset(i) * 4, alone.row(row),
-                                      static_cast<std::size_t>(widths[i]) * 4),
-                          0);
+                EXPECT_TRUE(same_floats(y.row(row) + all.band_offset(i) * 4, alone.row(row), widths[i]));
             }
         }
         Matrix tail(DType::f32, m, 5 + 2 * table().panel, kSentinel);
         all.run(x.as_rows(), tail.as_out(), {}, 1);
         for (std::int64_t row = 0; row < m; ++row) {
-            EXPECT_EQ(std::memcmp(tail.row(row), y.row(row) + all.band_offset(1) * 4,
-                                  static_cast<std::size_t>(tail.columns) * 4),
-                      0);
+            EXPECT_TRUE(same_floats(tail.row(row), y.row(row) + all.band_offset(1) * 4, tail.columns));
         }
     }
 }
@@ -284,7 +283,7 @@ TEST_P(LinearTest, ZeroSizesAreLegal) {
     const Matrix no_k(DType::f32, 5, 0, 0);
     for (const std::int64_t m : {1, 3, 9}) {
         const Matrix y = product(pack(table(), no_k, bias), Matrix(DType::f32, m, 0, 0));
-        for (std::int64_t i = 0; i < m; ++i) EXPECT_EQ(std::memcmp(y.row(i), bias.row(0), 20), 0);
+        for (std::int64_t i = 0; i < m; ++i) EXPECT_TRUE(same_floats(y.row(i), bias.row(0), 5));
     }
     const Matrix w = Matrix::random(DType::f32, 5, 8, 1);
     EXPECT_TRUE(product(pack(table(), w, bias), Matrix(DType::f32, 0, 8, 0)).bytes.empty());
