@@ -13,7 +13,7 @@ namespace {
 
 // Fewer multiply-adds than this (with some more counted for fetching each weight) take about 20 us: not worth waking a
 // thread for.
-constexpr std::int64_t kWorkPerThread = std::int64_t{1} << 19;
+constexpr double kWorkPerThread = 1 << 19;
 constexpr std::int64_t kFetchCost = 3;
 constexpr std::int64_t kTasksPerThread = 4;
 
@@ -51,11 +51,8 @@ Plan make_plan(const LinearCall& call, const Execution& execution) {
     plan.rows = call.x.batches * call.x.rows;
     const double work = static_cast<double>(plan.rows + kFetchCost) * static_cast<double>(call.panels) *
                         static_cast<double>(call.table.panel) * static_cast<double>(call.weights.k);
-    const double worth = std::max(1.0, work / static_cast<double>(kWorkPerThread));
-    const std::int64_t threads =
-        worth < 2.0
-            ? 1
-            : std::min<std::int64_t>(thread_count(execution), static_cast<std::int64_t>(std::min(worth, 4096.0)));
+    const auto worth = static_cast<std::int64_t>(std::min(work / kWorkPerThread, 4096.0));
+    const std::int64_t threads = worth < 2 ? 1 : std::min<std::int64_t>(thread_count(execution), worth);
     plan.row_blocks = ceil_of(plan.rows, kLinearRows);
     plan.panel_blocks = 1;
     if (threads > 1) {

@@ -1,7 +1,6 @@
 #include "project/packed_linear.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "core/check.h"
 #include "core/dtype.h"
@@ -13,7 +12,8 @@
 namespace headwise {
 namespace {
 
-constexpr std::int64_t kLine = 64;  // bytes
+constexpr std::int64_t kLine = 64;                             // bytes
+constexpr std::int64_t kMostFeatures = std::int64_t{1} << 48;  // a band without columns may have any K
 
 std::int64_t ceil_of(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -59,6 +59,8 @@ PackedLinear::PackedLinear(const KernelTable& table, std::span<const LinearBand>
     check(bands[0].weight.rank == 2, "linear: weight of band 0 is ", bands[0].weight.describe(),
           "; expected rank 2");
     in_features_ = bands[0].weight.size(1);
+    check(in_features_ < kMostFeatures, "linear: in_features = ", in_features_, "; expected below ",
+          kMostFeatures);
     Start end{0, 0};
     for (std::size_t i = 0; i < bands.size(); ++i) {
         check_band(bands[i], i, in_features_);
