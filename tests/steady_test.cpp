@@ -1,0 +1,79 @@
+// A steady call of the block allocates nothing: neither through the hook nor with operator new.
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <headwise/mha.h>
+
+namespace {
+
+std::atomic<int> allocations{0};
+
+void* counted(std::size_t bytes) {
+    ++allocations;
+    if (void* memory = std::malloc(bytes)) return memory;
+    throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes); }
+void* operator new[](std::size_t bytes) { return counted(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace headwise {
+namespace {
+
+void* hook_allocate(void*, std::size_t bytes, std::size_t alignment) {
+    ++allocations;
+    return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+void hook_deallocate(void*, void* memory, std::size_t, std::size_t) { std::free(memory); }
+
+class Steady : public testing::Test {
+protected:
+    void SetUp() override { set_allocator({nullptr, hook_allocate, hook_deallocate}); }
+    void TearDown() override { set_allocator({}); }
+};
+
+struct Shape {
+    std::int64_t batch, tokens, embed, heads, kv_heads;
+    int threads;
+};
+
+TEST_F(Steady, ForwardAllocatesOnlyAtFirst) {
+    for (const Shape& shape : {Shape{1, 1, 64, 4, 4, 1}, Shape{2, 9, 64, 4, 2, 1}, Shape{1, 200, 128, 4, 1, 1},
+                               Shape{3, 64, 96, 6, 3, 2}, Shape{1, 300, 256, 4, 4, 2}}) {
+        MhaConfig config{.embed_dim = shape.embed, .heads = shape.heads, .kv_heads = shape.kv_heads};
+        config.rope = Rope{};
+        config.mask = causal();
+        const MhaConfig full = resolve(config);
+        const Tensor wq(DType::f32, {full.heads * full.head_dim, full.embed_dim});
+        const Tensor wk(DType::f32, {full.kv_heads * full.head_dim, full.embed_dim});
+        const Tensor wo(DType::f32, {full.embed_dim, full.heads * full.head_dim});
+        MhaWeights weights;
+        weights.q = wq, weights.k = wk, weights.v = wk, weights.o = wo;
+        const MultiHeadAttention block(config, weights);
+        const Tensor x(DType::f32, {shape.batch, shape.tokens, shape.embed});
+        Tensor y(DType::f32, {shape.batch, shape.tokens, shape.embed});
+        ForwardOptions options;
+        options.execution.threads = shape.threads;
+        // With two threads the number of blocks in use at once may still rise after the first calls.
+        int quiet = 0;
+        for (int call = 0; call < 50 && quiet < 5; ++call) {
+            const int before = allocations;
+            block.forward(x, y, options);
+            quiet = allocations == before ? quiet + 1 : 0;
+        }
+        EXPECT_EQ(quiet, 5) << "T " << shape.tokens << ", threads " << shape.threads;
+    }
+}
+
+}  // namespace
+}  // namespace headwise
