@@ -1,7 +1,8 @@
 // The judge itself is on trial: a runner that cannot fail proves nothing. Vectors are copied, altered in one place, and
 // must then fail for that reason.
+#include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -10,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <headwise/cpu.h>
+#include <headwise/weights.h>
 
 #include "conformance/json.h"
 #include "conformance/judge.h"
@@ -40,12 +42,32 @@ Ran run_with(const std::vector<std::string>& arguments) {
     return {code, out.str(), errors.str()};
 }
 
+fs::path make_directory() {
+    std::string pattern = (fs::temp_directory_path() / "headwise_vectors_XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr) throw BadData("cannot make a directory like " + pattern);
+    return pattern;
+}
+
+// Overwrites element `index` of a tensor in place; the file's form stays as it is.
+template <class T>
+void overwrite(const fs::path& path, const std::string& tensor, std::int64_t index, T value) {
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    std::uint64_t header_bytes = 0;
+    file.read(reinterpret_cast<char*>(&header_bytes), 8);
+    std::string header(header_bytes, ' ');
+    file.read(header.data(), static_cast<std::streamsize>(header_bytes));
+    const Value info = parse_json(header, "header").at(tensor);
+    const std::int64_t begin = info.at("data_offsets").as_integers()[0];
+    file.seekp(8 + static_cast<std::int64_t>(header_bytes) + begin + index * static_cast<std::int64_t>(sizeof(T)));
+    file.write(reinterpret_cast<const char*>(&value), sizeof(T));
+    ASSERT_TRUE(file.good());
+}
+
 // A copy of one suite's manifest and of one of its vector files, in a directory that goes with the test.
 class Copy {
 public:
     Copy(const std::string& suite, const std::string& name) : name_(name) {
-        std::string pattern = (fs::temp_directory_path() / "headwise_vectors_XXXXXX").string();
-        directory_ = mkdtemp(pattern.data());
+        directory_ = make_directory();
         const fs::path from = fs::path(kVectors) / suite;
         manifest_ = parse_json(read_file((from / "manifest.json").string()), "manifest");
         for (const Value& line : manifest_.at("tests").items) {
@@ -72,20 +94,9 @@ public:
         std::ofstream(directory_ / "manifest.json") << to_json(manifest);
     }
 
-    // Overwrites element `index` of a tensor in place; the file's form stays as it is.
     template <class T>
     void set(const std::string& tensor, std::int64_t index, T value) const {
-        std::fstream file(file_, std::ios::binary | std::ios::in | std::ios::out);
-        std::uint64_t header_bytes = 0;
-        file.read(reinterpret_cast<char*>(&header_bytes), 8);
-        std::string header(header_bytes, ' ');
-        file.read(header.data(), static_cast<std::streamsize>(header_bytes));
-        const Value info = parse_json(header, "header").at(tensor);
-        const std::int64_t begin = info.at("data_offsets").as_integers()[0];
-        file.seekp(8 + static_cast<std::int64_t>(header_bytes) + begin +
-                   index * static_cast<std::int64_t>(sizeof(T)));
-        file.write(reinterpret_cast<const char*>(&value), sizeof(T));
-        ASSERT_TRUE(file.good());
+        overwrite(file_, tensor, index, value);
     }
 
 private:
@@ -194,6 +205,9 @@ TEST(Runner, NanInAnInputFails) {
 }
 
 TEST(Runner, AlteredOutputsOfTheOtherSuitesFail) {
+    const Copy torch("torch_mha", "e8h2");
+    torch.set("output", 0, kNan);
+    EXPECT_EQ(run_with({torch.path(), "--no-sha"}).code, 1);
     const Copy onnx("onnx", "test_attention_4d");
     onnx.set("Y", 0, 1000.0f);
     EXPECT_EQ(run_with({onnx.path(), "--no-sha"}).code, 1);
@@ -222,6 +236,61 @@ TEST(Runner, AnUnknownAttributeOrInputIsSkippedByName) {
     copy.write_manifest(line);
     run = run_with({copy.path()});
     EXPECT_NE(run.out.find("input wheels"), std::string::npos) << run.out;
+}
+
+// A case of the models, copied with its directory.
+class CaseCopy {
+public:
+    explicit CaseCopy(const std::string& id) : directory_(make_directory()), case_(directory_ / id) {
+        const fs::path from = fs::path(kVectors) / "models";
+        fs::create_directories(case_.parent_path());
+        fs::copy(from / id, case_, fs::copy_options::recursive);
+        const Value models = parse_json(read_file((from / "manifest.json").string()), "manifest");
+        for (const Value& line : models.at("cases").items) {
+            if (line.at("id").as_text() != id) continue;
+            const Value manifest = Value::object().set("format", 1).set("cases", Value::list().add(line));
+            std::ofstream(directory_ / "manifest.json") << to_json(manifest);
+        }
+    }
+    ~CaseCopy() { fs::remove_all(directory_); }
+    CaseCopy(const CaseCopy&) = delete;
+    CaseCopy& operator=(const CaseCopy&) = delete;
+
+    Ran run() const { return run_with({directory_.string(), "--no-sha"}); }
+    fs::path vectors() const { return case_ / "cases.safetensors"; }
+
+private:
+    fs::path directory_, case_;
+};
+
+TEST(Runner, AnAlteredModelOutputFailsUnderEachConfigFile) {
+    const CaseCopy copy("llama/plain_mha");  // two layers, two config files
+    EXPECT_NE(copy.run().out.find("4 passed, 0 failed, 0 skipped\n"), std::string::npos);
+    overwrite(copy.vectors(), "L0.y", 0, 1000.0);
+    const Ran run = copy.run();
+    EXPECT_EQ(run.code, 1);
+    EXPECT_NE(run.out.find("2 passed, 2 failed, 0 skipped\n"), std::string::npos) << run.out;
+}
+
+// Rows of padding are not compared, the others are.
+TEST(Runner, OnlyRealRowsOfAModelAreCompared) {
+    const CaseCopy copy("bert/padded");
+    const Tensor real = TensorFile(copy.vectors().string()).load("padding_mask");
+    const Tensor y = TensorFile(copy.vectors().string()).load("L0.y");
+    const auto* mask = real.data<std::uint8_t>();
+    const std::int64_t padding = std::find(mask, mask + real.count(), 0) - mask;
+    ASSERT_LT(padding, real.count());
+    overwrite(copy.vectors(), "L0.y", padding * y.size(2), kNan);
+    EXPECT_EQ(copy.run().code, 0);
+    const std::int64_t row = std::find(mask, mask + real.count(), 1) - mask;
+    overwrite(copy.vectors(), "L0.y", row * y.size(2), kNan);
+    EXPECT_EQ(copy.run().code, 1);
+}
+
+TEST(Runner, RecordOnlyNeverFails) {
+    const Copy copy("torch_mha", "causal_hint_against_mask");
+    copy.set("output", 0, 1000.0);
+    EXPECT_EQ(run_with({copy.path(), "--no-sha"}).code, 0);
 }
 
 TEST(Runner, ExitCodesTellWhatIsWrong) {

@@ -63,7 +63,9 @@ std::string find_written_gap(const Tensor& storage, const TensorView& view);
 
 Outcome run_attention(const Test& test, const Execution& execution);
 Outcome run_onnx(const Test& test, const Execution& execution);
+Outcome run_torch_mha(const Test& test, const Execution& execution);
 Outcome run_rope_norm(const Test& test, const Execution& execution);
+Outcome run_models(const Test& test, const Execution& execution);
 
 // Throws Unsupported for the first key of `object` that is not in `known`: nothing is ever ignored silently.
 void require_known(const Value& object, const std::vector<std::string>& known, const std::string& kind);

@@ -57,8 +57,9 @@ Job inspect(Test test, bool check_sha256) {
 Outcome run_suite(const Test& test, const Execution& execution) {
     if (test.suite == "attention") return run_attention(test, execution);
     if (test.suite == "onnx") return run_onnx(test, execution);
+    if (test.suite == "torch_mha") return run_torch_mha(test, execution);
     if (test.suite == "rope_norm") return run_rope_norm(test, execution);
-    throw Unsupported{"suite " + test.suite};
+    return run_models(test, execution);
 }
 
 Outcome run_job(const Job& job, const Execution& execution) {
