@@ -1,0 +1,85 @@
+# Uses headwise as a stranger would: cmake -DKIND=... -DSOURCE=... -DBUILD=... -DWORK=... -P consumer_test.cmake
+#   static      install BUILD, move the prefix, find_package, build, run; also by pkg-config where that is there
+#   shared      the same with BUILD_SHARED_LIBS, built here; the rules for exported symbols
+#   subproject  add_subdirectory
+# CXX, LAUNCHER, GENERATOR and PYTHON say how. nlohmann_json is hidden from the consumer: headwise keeps it private.
+cmake_minimum_required(VERSION 3.25)
+set(common -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
+set(expected "headwise 0.1.0 gives 0.25")
+
+function(run)
+    execute_process(COMMAND ${ARGN} OUTPUT_VARIABLE out ERROR_VARIABLE out RESULT_VARIABLE code)
+    if(NOT code EQUAL 0)
+        list(JOIN ARGN " " command)
+        message(FATAL_ERROR "${command}\nended with ${code}:\n${out}")
+    endif()
+    set(out "${out}" PARENT_SCOPE)
+endfunction()
+
+function(run_expecting text)
+    run(${ARGN})
+    if(NOT out MATCHES "${text}")
+        message(FATAL_ERROR "${ARGN} printed '${out}', expected '${text}'")
+    endif()
+endfunction()
+
+# Installs `build`, moves the prefix, and builds and runs the consumer against it.
+function(check_installed build)
+    file(REMOVE_RECURSE ${WORK}/first ${WORK}/moved ${WORK}/consumer)
+    run(${CMAKE_COMMAND} --install ${build} --prefix ${WORK}/first)
+    file(RENAME ${WORK}/first ${WORK}/moved)
+    run(${CMAKE_COMMAND} -S ${SOURCE}/tests/consumer -B ${WORK}/consumer ${common}
+        -DCMAKE_PREFIX_PATH=${WORK}/moved -DCMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON)
+    run(${CMAKE_COMMAND} --build ${WORK}/consumer)
+    run_expecting("${expected}" ${WORK}/consumer/consumer)
+    run_expecting("0\\.1\\.0" ${WORK}/moved/bin/headwise --version)
+    check_no_paths()
+endfunction()
+
+# Nothing installed may know where it was built or first installed.
+function(check_no_paths)
+    file(GLOB_RECURSE texts ${WORK}/moved/*.cmake ${WORK}/moved/*.pc ${WORK}/moved/*.h)
+    foreach(text IN LISTS texts)
+        file(READ ${text} content)
+        foreach(path IN ITEMS ${WORK}/first ${SOURCE} ${BUILD})
+            string(FIND "${content}" "${path}" at)
+            if(NOT at EQUAL -1)
+                message(FATAL_ERROR "${text} holds the path ${path}")
+            endif()
+        endforeach()
+    endforeach()
+endfunction()
+
+function(check_pkg_config)
+    find_program(PKG_CONFIG NAMES pkg-config pkgconf)
+    if(NOT PKG_CONFIG)
+        message(STATUS "pkg-config is not here: headwise.pc is not tried")
+        return()
+    endif()
+    file(GLOB_RECURSE pc ${WORK}/moved/headwise.pc)
+    cmake_path(GET pc PARENT_PATH folder)
+    run(${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${folder} ${PKG_CONFIG} --static --cflags --libs headwise)
+    string(STRIP "${out}" flags)
+    separate_arguments(flags UNIX_COMMAND "${flags}")
+    run(${CXX} -std=c++20 ${SOURCE}/tests/consumer/main.cpp -o ${WORK}/by_pkg_config ${flags})
+    run_expecting("${expected}" ${WORK}/by_pkg_config)
+endfunction()
+
+if(KIND STREQUAL "static")
+    check_installed(${BUILD})
+    check_pkg_config()
+elseif(KIND STREQUAL "shared")
+    run(${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK}/build ${common} -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON)
+    run(${CMAKE_COMMAND} --build ${WORK}/build)
+    check_installed(${WORK}/build)
+    file(GLOB_RECURSE library ${WORK}/moved/libheadwise.so)
+    run(${PYTHON} -B ${SOURCE}/tests/tree/check_tree.py symbols ${library})
+elseif(KIND STREQUAL "subproject")
+    # Without optimisation: this test is about the build files.
+    run(${CMAKE_COMMAND} -S ${SOURCE}/tests/consumer/subproject -B ${WORK}/build ${common}
+        -DCMAKE_BUILD_TYPE=Debug -DHEADWISE_SOURCE=${SOURCE})
+    run(${CMAKE_COMMAND} --build ${WORK}/build)
+    run_expecting("${expected}" ${WORK}/build/consumer)
+else()
+    message(FATAL_ERROR "KIND is '${KIND}', expected static, shared or subproject")
+endif()

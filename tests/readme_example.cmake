@@ -1,0 +1,12 @@
+# The C++ example of README.md is a program that compiles and runs.
+set(readme ${PROJECT_SOURCE_DIR}/README.md)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${readme})
+file(READ ${readme} text)
+string(REGEX REPLACE "^.*\n```cpp\n" "" text "${text}")
+string(FIND "${text}" "\n```" end)
+string(SUBSTRING "${text}" 0 ${end} text)
+file(CONFIGURE OUTPUT readme_example.cpp CONTENT "${text}\n" @ONLY)
+add_executable(readme_example ${CMAKE_CURRENT_BINARY_DIR}/readme_example.cpp)
+target_link_libraries(readme_example PRIVATE headwise headwise_flags)
+add_test(NAME readme_example COMMAND readme_example WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+set_tests_properties(readme_example PROPERTIES LABELS consumer PASS_REGULAR_EXPRESSION "y is f32 \\[19, 576\\]")
