@@ -254,6 +254,7 @@ TEST(MhaConfig, EveryShapeRuleHasItsSentence) {
     expect_error([] { resolve({.embed_dim = 8, .heads = 2, .scale = NAN}); }, "scale");
     expect_error([] { resolve({.embed_dim = 8, .heads = 2, .dtype = DType::i32}); }, "dtype");
     expect_error([] { resolve({.embed_dim = std::int64_t{1} << 40, .heads = 1}); }, "embed_dim");
+    expect_error([] { resolve({.embed_dim = 0, .heads = 1 << 20, .head_dim = 1 << 20}); }, "more than 2^31");
     MhaConfig config{.embed_dim = 8, .heads = 2};
     config.mask.window_left = -5;
     expect_error([&] { resolve(config); }, "window");
@@ -279,6 +280,7 @@ TEST(MhaErrors, ShapesThatDoNotFit) {
     const std::int64_t positions[] = {0, 1};
     expect_error([&] { block.forward(x, {.rope_positions = ConstTensorView(positions, DType::i64, {2})}); },
                  "rope_positions");
+    expect_error([&] { block.forward(x, {.execution = {.threads = -1}}); }, "threads");
     Tensor y(DType::f32, {2, 4, 8});
     expect_error([&] { block.forward(x, y); }, "y is f32 [2, 4, 8]");
     // A mask that does not fit is found before anything is written.

@@ -73,7 +73,7 @@ public:
     const MhaConfig& config() const noexcept;    // resolved
     std::int64_t weight_bytes() const noexcept;  // packed, padding included
 
-    // x [B,T,E] or [T,E], any float dtype, innermost stride 1 -> y of the same rank [B,T,out_dim].
+    // x [B,T,E] or [T,E], f32, bf16 or f16, innermost stride 1 -> y of the same rank [B,T,out_dim].
     // Throws invalid_argument on shapes that do not fit, before any memory is touched.
     Tensor forward(const ConstTensorView& x, const ForwardOptions& options = {}) const;  // y in config().dtype
     void forward(const ConstTensorView& x, const TensorView& y, const ForwardOptions& options = {}) const;

@@ -44,6 +44,11 @@ MhaConfig resolve(const MhaConfig& given) {
     check_size(config.out_dim, "out_dim", true);
     if (config.out_dim == 0) config.out_dim = config.embed_dim;
 
+    for (const std::int64_t width : {config.head_dim, config.value_dim}) {
+        check(config.heads * width <= kMaxSize, "MhaConfig: ", config.heads, " heads of width ", width,
+              " make a row of more than 2^31 numbers");
+    }
+
     check(!config.scale || std::isfinite(*config.scale), "MhaConfig: scale = ", config.scale.value_or(0),
           " is not a finite number; leave it out for 1/sqrt(head_dim)");
     if (config.rope) {

@@ -3,6 +3,7 @@
 
 #include "attend/attend.h"
 #include "core/check.h"
+#include "core/parallel.h"
 #include "core/storage.h"
 #include "heads/bands.h"
 #include "kernels/dispatch.h"
@@ -199,6 +200,7 @@ Flow MultiHeadAttention::Impl::run(const ConstTensorView& x, const TensorView& y
                                    const ForwardOptions& options) const {
     const Sources sources = check_sources(config, x, options);
     check_output(config, x, y);
+    thread_count(options.execution);  // throws here rather than between two stages
     Carver carver;
     lay_out(config, sources, carver);
     AttendInputs inputs_to_attend;
