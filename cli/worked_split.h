@@ -28,11 +28,11 @@ struct Look {
 
 struct WorkedSplit {
     std::array<Look, 2> heads;
-    Look wide;                          // the same q, k and v as one head of width 4
-    Row4 concat{};                      // the two outputs side by side
-    std::array<Row4, 2> contributions;  // head_h * W_O^h, W_O^h = rows 2h and 2h+1 of W_O
-    Row4 sum{};                         // of the contributions
-    Row4 y{};                           // concat * W_O
+    Look wide;                            // the same q, k and v as one head of width 4
+    Row4 concat{};                        // the two outputs side by side
+    std::array<Row4, 2> contributions{};  // head_h * W_O^h, W_O^h = rows 2h and 2h+1 of W_O
+    Row4 sum{};                           // of the contributions
+    Row4 y{};                             // concat * W_O
 };
 
 WorkedSplit split_by_library();
