@@ -156,6 +156,7 @@ void settle(const CLI::App& command, const Typed& typed, LayerChoice& choice) {
 Exit exit_of(ErrorCode code) {
     switch (code) {
         case ErrorCode::invalid_argument:
+        case ErrorCode::cache_full:
             return Exit::wrong_use;
         case ErrorCode::bad_data:
         case ErrorCode::io:

@@ -102,7 +102,7 @@ TEST_P(Mha, MatchesTheReferenceForUnusualWidths) {
 
 TEST_P(Mha, MatchesTheReferenceWithRope) {
     Layer layer(
-        {.embed_dim = 32, .heads = 4, .kv_heads = 2, .rope = Rope{500.0}, .mask = causal() & window(5, 0)});
+        {.embed_dim = 32, .heads = 4, .kv_heads = 2, .rope = Rope{.theta = 500.0}, .mask = causal() & window(5, 0)});
     const Tensor x = layer.rows(2, 9, 32);
     expect_block(layer, x, {}, "counted positions");
     std::vector<std::int64_t> positions;

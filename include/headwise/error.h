@@ -15,6 +15,7 @@ enum class ErrorCode {
     io,                // a file is missing or cannot be read or written
     unsupported,       // well-formed, but a feature that headwise does not have; the message names it
     out_of_memory,     // the allocation hook returned null
+    cache_full,        // a key/value cache has no room for the tokens; nothing was changed
     internal,          // a defect of headwise itself
 };
 

@@ -4,8 +4,12 @@
 #include <headwise/attend.h>
 #include <headwise/cpu.h>
 #include <headwise/error.h>
+#include <headwise/heads.h>
+#include <headwise/kv_cache.h>
 #include <headwise/mask.h>
 #include <headwise/mha.h>
+#include <headwise/mha_config.h>
+#include <headwise/scores.h>
 #include <headwise/tensor.h>
 #include <headwise/trace.h>
 #include <headwise/weights.h>

@@ -1,59 +1,42 @@
-// The whole block, stages 1 to 5: x -> q,k,v projection -> heads -> rope -> attend -> W_O -> y.
+// The whole block, stages 1 to 5: x -> q,k,v projection -> heads -> norm, rope, cache -> attend -> W_O -> y.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 
 #include <headwise/attend.h>
 #include <headwise/cpu.h>
 #include <headwise/export.h>
-#include <headwise/mask.h>
+#include <headwise/kv_cache.h>
+#include <headwise/mha_config.h>
+#include <headwise/scores.h>
 #include <headwise/tensor.h>
 
 namespace headwise {
 
-// Rotary positions, half-split pairs (i, i + D/2), angle = position * theta^(-2i/D).
-struct Rope {
-    double theta = 10000.0;
-};
-
-// Shapes and choices of one attention layer. A 0 in a size means "the usual value", filled in by resolve().
-struct MhaConfig {
-    std::int64_t embed_dim = 0;        // E: width of x
-    std::int64_t heads = 0;            // H query heads
-    std::int64_t kv_heads = 0;         // G key/value heads, divides H; 0 = H (multi-head), 1 = multi-query
-    std::int64_t head_dim = 0;         // D of q and k; 0 = E / H
-    std::int64_t value_dim = 0;        // Dv; 0 = D
-    std::int64_t key_embed_dim = 0;    // width of the source of k; 0 = E
-    std::int64_t value_embed_dim = 0;  // width of the source of v; 0 = E
-    std::int64_t out_dim = 0;          // width of y; 0 = E
-    std::optional<double> scale{};     // default 1/sqrt(D)
-    std::optional<Rope> rope{};
-    Mask mask{};               // what the model itself hides: causal, window (tensors belong to a call)
-    DType dtype = DType::f32;  // storage of weights, q, k, v and y: f32, bf16 or f16; arithmetic is f32
-};
-
-// Every shape rule, checked once: fills the zeros and throws invalid_argument with the rule that is broken.
-HEADWISE_API MhaConfig resolve(const MhaConfig& config);
-
-// Weight rows are output features, as torch.nn.Linear stores them. f32, bf16 or f16; only read by the constructor.
-struct MhaWeights {
-    ConstTensorView q{};                                     // [H*D, E]
-    ConstTensorView k{};                                     // [G*D, key_embed_dim]
-    ConstTensorView v{};                                     // [G*Dv, value_embed_dim]
-    ConstTensorView o{};                                     // [out_dim, H*Dv]
-    ConstTensorView q_bias{}, k_bias{}, v_bias{}, o_bias{};  // [rows of the weight], each optional
+enum class CacheUse : std::uint8_t {
+    append,  // the keys of this call are appended, then attended together with what was there
+    read,    // nothing is projected or appended: queries attend to what the cache holds (decoder over encoder)
 };
 
 // Per call. Everything may be left out.
 struct ForwardOptions {
-    ConstTensorView key{};             // [B,S,key_embed_dim] source of k; empty: x (self attention)
-    ConstTensorView value{};           // [B,S,value_embed_dim] source of v; empty: the source of k
-    Mask mask{};                       // intersected with the config's
-    Positions positions{};             // where query rows stand, for the mask
-    ConstTensorView rope_positions{};  // i32 or i64 [B,T] (or [T]): rotation of q and k; empty: 0, 1, 2, ...
-    TensorView lse{};                  // optional [B,H,T] f32, see AttendOutputs
+    ConstTensorView key{};    // [B,S,key_embed_dim] source of k; empty: x (self attention)
+    ConstTensorView value{};  // [B,S,value_embed_dim] source of v; empty: the source of k
+    Mask mask{};              // intersected with the config's; with a cache its axis S is the longest length
+    Positions positions{};    // where query rows stand, for the mask; a cache brings its own offsets
+    ConstTensorView
+        rope_positions{};      // i32 or i64 [B,T] (or [T]): rotation of q and k; empty: i + length of the cache
+    RopeTables rope_tables{};  // instead of the formula
+    KvCache* cache = nullptr;  // make it with make_cache()
+    CacheUse cache_use = CacheUse::append;
+    ConstTensorView
+        counts{};  // i32 or i64 [B]: real tokens of each sequence; rows of x beyond are neither appended nor
+                   // attended, their y is unspecified
+    Dropout dropout{};
+    TensorView lse{};        // optional [B,H,T] f32, see AttendOutputs
+    ScoreRequest scores{};   // what to write to scores_to, by a second pass
+    TensorView scores_to{};  // optional [B,heads,rows,S] f32
     Execution execution{};
 };
 
@@ -83,5 +66,9 @@ private:
     struct Impl;
     std::unique_ptr<Impl> impl_;
 };
+
+// A cache that fits the layer: `wish` says batch, capacity, kind, type and pages; widths come from the config (and a
+// latent layer keeps its latent).
+HEADWISE_API KvCache make_cache(const MhaConfig& config, const KvCacheConfig& wish);
 
 }  // namespace headwise

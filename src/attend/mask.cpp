@@ -12,10 +12,10 @@ namespace headwise {
 
 Mask causal() { return {.causal = true}; }
 
-Mask window(std::int64_t left, std::int64_t right) {
+Mask window(std::int64_t left, std::int64_t right, std::int64_t keep_first) {
     check(left >= -1 && right >= -1, "window: left ", left, ", right ", right,
           "; give how many keys before and after the query are seen, or -1 for no limit");
-    return {.window_left = left, .window_right = right};
+    return {.window_left = left, .window_right = right, .keep_first = keep_first};
 }
 
 Mask key_lengths(const ConstTensorView& lengths) { return {.key_lengths = lengths}; }

@@ -14,6 +14,8 @@ const char* describe(ErrorCode code) noexcept {
             return "unsupported";
         case ErrorCode::out_of_memory:
             return "out of memory";
+        case ErrorCode::cache_full:
+            return "cache full";
         case ErrorCode::internal:
             return "internal defect";
     }

@@ -25,7 +25,8 @@ ARROWS = {
     "heads": ["kernels", "core"],
     "attend": ["heads", "kernels", "core"],
     "mha": ["project", "heads", "attend", "kernels", "core"],  # it holds the table that its weights are packed for
-    "weights": ["mha", "core"],
+    "weights": ["mha", "heads", "core"],
+    "adapters": ["mha", "heads", "attend", "core"],
 }
 
 # The room that each public header belongs to. Public headers follow the arrows of their room.
@@ -34,9 +35,15 @@ PUBLIC_HEADERS = {
     "error.h": "core",
     "tensor.h": "core",
     "cpu.h": "core",
+    "heads.h": "heads",
+    "kv_cache.h": "heads",
     "mask.h": "attend",
     "attend.h": "attend",
+    "scores.h": "attend",
+    "mha_config.h": "mha",
     "mha.h": "mha",
+    "torch_mha.h": "adapters",
+    "onnx.h": "adapters",
     "trace.h": "mha",
     "weights.h": "weights",
     "headwise.h": "umbrella",
