@@ -15,7 +15,7 @@ struct VecOps {
     const char* isa;
     int lanes, tile_rows;
     Make zero, set1;
-    Unary load, round, pin;  // load: load(p), then store(out)
+    Unary load, round, pin, twice, swap_pairs;  // load: load(p), then store(out)
     void (*load_n)(float* out, const float* p, int n);
     void (*store_n)(float* p, const float* a, int n);
     void (*load_bf16)(float* out, const uint16_t* p);

@@ -229,6 +229,17 @@ TEST_P(VecTest, ReductionsFollowTheHalvingTree) {
     });
 }
 
+TEST_P(VecTest, TwiceAndSwapPairsMoveLanes) {
+    std::vector<float> a = lanes_of(), out = a;
+    for (int i = 0; i < lanes; ++i) a[static_cast<std::size_t>(i)] = static_cast<float>(i + 1);
+    ops.twice(out.data(), a.data());
+    for (int i = 0; i < lanes; ++i) EXPECT_EQ(out[static_cast<std::size_t>(i)], static_cast<float>(i / 2 + 1));
+    ops.swap_pairs(out.data(), a.data());
+    for (int i = 0; i < lanes; ++i) {
+        EXPECT_EQ(out[static_cast<std::size_t>(i)], static_cast<float>(i % 2 == 0 ? i + 2 : i));
+    }
+}
+
 TEST_P(VecTest, Transpose) {
     const auto count = static_cast<std::size_t>(lanes);
     std::vector<float> rows(count * count);

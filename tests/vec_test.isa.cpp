@@ -45,6 +45,8 @@ void round_(float* out, const float* a) { store(out, round(load(a))); }
 void times_pow2_(float* out, const float* a, const float* n) { store(out, times_pow2(load(a), load(n))); }
 float sum_(const float* a) { return sum(load(a)); }
 float max_lane_(const float* a) { return max_lane(load(a)); }
+void twice_(float* out, const float* a) { store(out, twice(load(a))); }
+void swap_pairs_(float* out, const float* a) { store(out, swap_pairs(load(a))); }
 void transpose_(float* rows) {
     Vec r[kLanes];
     for (int i = 0; i < kLanes; ++i) r[i] = load(rows + i * kLanes);
@@ -72,6 +74,8 @@ extern constinit const VecOps kVecOps = {
     .load = load_,
     .round = round_,
     .pin = pin_,
+    .twice = twice_,
+    .swap_pairs = swap_pairs_,
     .load_n = load_n_,
     .store_n = store_n_,
     .load_bf16 = load_bf16_,

@@ -24,6 +24,7 @@
 //   times_pow2(v,n)                         v * 2^n for integral n in [-127, 127]; n = -127 gives 0 for finite v; NaN v
 //                                           stays NaN whatever n is
 //   sum(v) max_lane(v)                      fixed halving tree; max_lane ignores NaN only as max() does
+//   twice(v) swap_pairs(v)                 v0 v0 v1 v1 ... of the first half of v; v1 v0 v3 v2 ...
 //   transpose(Vec (&r)[kLanes])             r[i] lane j <-> r[j] lane i
 //   pin(v)                                  forbids the compiler to re-load v from memory (register pressure trap)
 //   prefetch(p)                             a hint, any address

@@ -122,6 +122,10 @@ HEADWISE_INLINE float max_lane(Vec v) {
     half = _mm_max_ps(half, _mm_movehl_ps(half, half));
     return _mm_cvtss_f32(_mm_max_ss(half, _mm_shuffle_ps(half, half, 1)));
 }
+HEADWISE_INLINE Vec twice(Vec v) {
+    return {_mm256_permutevar8x32_ps(v.v, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3))};
+}
+HEADWISE_INLINE Vec swap_pairs(Vec v) { return {_mm256_permute_ps(v.v, 0xb1)}; }
 HEADWISE_INLINE void transpose(Vec (&r)[kLanes]) {
     __m256 pairs[8], quads[8];
     for (int i = 0; i < 8; i += 2) {

@@ -106,6 +106,11 @@ HEADWISE_INLINE float max_lane(Vec v) {
     return _mm_cvtss_f32(_mm_max_ss(half, _mm_shuffle_ps(half, half, 1)));
 }
 // Four 4x4 blocks per register: first inside the blocks of four rows, then the blocks among each other.
+HEADWISE_INLINE Vec twice(Vec v) {
+    const __m512i index = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    return {_mm512_permutexvar_ps(index, v.v)};
+}
+HEADWISE_INLINE Vec swap_pairs(Vec v) { return {_mm512_permute_ps(v.v, 0xb1)}; }
 HEADWISE_INLINE void transpose(Vec (&r)[kLanes]) {
     __m512 pairs[16], quads[16], halves[16];
     for (int i = 0; i < 16; i += 2) {

@@ -97,6 +97,8 @@ HEADWISE_INLINE float max_lane(Vec v) {
     const float a = vget_lane_f32(half, 0), b = vget_lane_f32(half, 1);
     return a > b ? a : b;
 }
+HEADWISE_INLINE Vec twice(Vec v) { return {vzip1q_f32(v.v, v.v)}; }
+HEADWISE_INLINE Vec swap_pairs(Vec v) { return {vrev64q_f32(v.v)}; }
 HEADWISE_INLINE void transpose(Vec (&r)[kLanes]) {
     const float64x2_t even01 = vreinterpretq_f64_f32(vtrn1q_f32(r[0].v, r[1].v));
     const float64x2_t odd01 = vreinterpretq_f64_f32(vtrn2q_f32(r[0].v, r[1].v));

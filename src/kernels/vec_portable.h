@@ -167,6 +167,12 @@ HEADWISE_INLINE float max_lane(Vec v) {
     }
     return v.lane[0];
 }
+HEADWISE_INLINE Vec twice(Vec v) {
+    return each([&](int i) { return v.lane[i / 2]; });
+}
+HEADWISE_INLINE Vec swap_pairs(Vec v) {
+    return each([&](int i) { return v.lane[i ^ 1]; });
+}
 HEADWISE_INLINE void transpose(Vec (&rows)[kLanes]) {
     for (int i = 0; i < kLanes; ++i) {
         for (int j = 0; j < i; ++j) {
