@@ -1,4 +1,4 @@
-// Files in, layers out: safetensors, .npy, and Hugging Face model directories.
+// Files in, layers out: safetensors, GGUF, .npy, and Hugging Face model directories.
 // Files are hostile: every size is checked before memory is asked for, and errors name the file and the place.
 #pragma once
 
@@ -21,21 +21,25 @@ struct FileLimits {
     std::int64_t header_bytes = 16 << 20;
     std::int64_t tensors = 1'000'000;
     std::int64_t name_bytes = 4096;
-    std::int64_t json_depth = 64;
+    std::int64_t json_depth = 64;                // also of arrays in the metadata of GGUF
+    std::int64_t gguf_header_bytes = 256 << 20;  // tokenizers are a part of it
+    std::int64_t gguf_keys = 100'000;
     std::int64_t config_bytes = 1 << 20;
     std::int64_t shards = 10'000;
 };
 
 struct TensorInfo {
     std::string name;
-    std::string stored_dtype;  // as the file spells it: "F32", "BF16", "F16", "F64", "I32", "I64", "BOOL", ...
+    std::string
+        stored_dtype;  // as the format calls it: "F32", "BF16", "F16", "F64", "I32", "I64", "BOOL", "Q4_K", ...
     std::vector<std::int64_t> sizes;
 };
 
-// A safetensors file, or several behind one `*.safetensors.index.json`. Opening reads and checks the headers only.
+// A safetensors file, several behind one `*.safetensors.index.json`, or a GGUF file. Opening reads and checks the headers
+// only. GGUF: shapes are row-major as everywhere ([out, in]), quantised types are loaded as f32 (docs/gguf.md).
 class HEADWISE_API TensorFile {
 public:
-    // `path`: a .safetensors file, an index.json, or a directory that holds model.safetensors or its index. Behind
+    // `path`: a .safetensors or .gguf file, an index.json, or a directory that holds model.safetensors or its index. Behind
     // an index exactly the tensors that it names are visible.
     explicit TensorFile(const std::string& path, const FileLimits& limits = {});
     ~TensorFile();
@@ -44,7 +48,7 @@ public:
 
     std::vector<std::string> names() const;  // sorted
     std::optional<TensorInfo> find(const std::string& name) const;
-    // "__metadata__" of a single file; empty if there is none, and behind an index.
+    // "__metadata__" of a single file; empty if there is none, and behind an index. GGUF: all but arrays, as text.
     const std::map<std::string, std::string>& metadata() const;
 
     // Reads one tensor. Throws bad_data if there is none of that name, unsupported if DType lacks its type.
@@ -64,7 +68,7 @@ HEADWISE_API void save_safetensors(const std::string& path,
 HEADWISE_API Tensor load_npy(const std::string& path, const FileLimits& limits = {});
 HEADWISE_API void save_npy(const std::string& path, const ConstTensorView& tensor);  // bf16 is written as f4
 
-// "FILE" or "FILE:NAME": .npy by its ending, else safetensors. NAME may be left out where a file holds one tensor.
+// "FILE" or "FILE:NAME": .npy by its ending, else as TensorFile reads it. NAME may be left out where a file holds one tensor.
 // Paths and names may hold colons: FILE is the longest beginning that exists.
 HEADWISE_API Tensor load_tensor(const std::string& spec, const FileLimits& limits = {});
 

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "weights/elements.h"
 #include "weights/file.h"
+#include "weights/gguf_file.h"
 #include "weights/near_names.h"
 #include "weights/quote.h"
 #include "weights/safetensors_header.h"
@@ -24,8 +25,9 @@ struct Shard {
     SafetensorsHeader header{};
 };
 
-Shard open_shard(const std::string& path, const FileLimits& limits) {
-    Shard shard{.file = InputFile(path)};
+Shard open_shard(InputFile file, const FileLimits& limits) {
+    Shard shard{.file = std::move(file)};
+    const std::string& path = shard.file.path();
     const std::int64_t size = shard.file.size();
     if (size < kLengthBytes) {
         fail(ErrorCode::bad_data, path, ": ", size, " bytes are too few for a safetensors file");
@@ -69,6 +71,7 @@ struct TensorFile::Impl {
     std::string path;
     std::vector<Shard> shards;  // headers are emptied: their entries move to `places`
     std::map<std::string, Place> places;
+    std::optional<GgufFile> gguf;  // instead of shards
     std::map<std::string, std::string> metadata;
 
     void open_single(const FileLimits& limits);
@@ -83,7 +86,7 @@ void TensorFile::Impl::open_index(const FileLimits& limits) {
     std::map<std::string, std::size_t> opened;
     for (const auto& [name, file] : map) {
         const auto [known, is_new] = opened.try_emplace(file, shards.size());
-        if (is_new) shards.push_back(open_shard(directory + file, limits));
+        if (is_new) shards.push_back(open_shard(InputFile(directory + file), limits));
         auto& tensors = shards[known->second].header.tensors;
         const auto found = tensors.find(name);
         if (found == tensors.end()) {
@@ -104,7 +107,13 @@ const TensorFile::Impl::Place& TensorFile::Impl::place(const std::string& name) 
 }
 
 void TensorFile::Impl::open_single(const FileLimits& limits) {
-    shards.push_back(open_shard(path, limits));
+    InputFile file(path);
+    if (is_gguf(file)) {
+        gguf.emplace(std::move(file), limits);
+        metadata = gguf->metadata_text();
+        return;
+    }
+    shards.push_back(open_shard(std::move(file), limits));
     SafetensorsHeader& header = shards[0].header;
     for (auto& [name, entry] : header.tensors) places.emplace(name, Place{0, std::move(entry)});
     metadata = std::move(header.metadata);
@@ -126,12 +135,19 @@ TensorFile& TensorFile::operator=(TensorFile&&) noexcept = default;
 
 std::vector<std::string> TensorFile::names() const {
     std::vector<std::string> result;
-    result.reserve(impl_->places.size());
     for (const auto& item : impl_->places) result.push_back(item.first);
+    if (impl_->gguf) {
+        for (const auto& item : impl_->gguf->header().tensors) result.push_back(item.first);
+    }
     return result;
 }
 
 std::optional<TensorInfo> TensorFile::find(const std::string& name) const {
+    if (impl_->gguf) {
+        const GgufEntry* const entry = impl_->gguf->find(name);
+        if (entry == nullptr) return std::nullopt;
+        return TensorInfo{name, std::string(entry->type->name), entry->sizes};
+    }
     const auto found = impl_->places.find(name);
     if (found == impl_->places.end()) return std::nullopt;
     const HeaderEntry& entry = found->second.entry;
@@ -141,6 +157,7 @@ std::optional<TensorInfo> TensorFile::find(const std::string& name) const {
 const std::map<std::string, std::string>& TensorFile::metadata() const { return impl_->metadata; }
 
 Tensor TensorFile::load(const std::string& name) const {
+    if (impl_->gguf) return impl_->gguf->load(name);
     const auto& [at, entry] = impl_->place(name);
     const Shard& shard = impl_->shards[at];
     if (!entry.type->loaded) {
