@@ -1,107 +1,181 @@
 #include "heads/rope.h"
 
 #include <algorithm>
-#include <cmath>
-#include <map>
-#include <mutex>
-#include <new>
-#include <utility>
+#include <functional>
+#include <limits>
 
 #include "core/check.h"
 #include "core/dtype.h"
 #include "core/parallel.h"
 #include "core/storage.h"
+#include "heads/check.h"
+#include "kernels/dispatch.h"
 #include "kernels/storage_of.h"
 
 namespace headwise {
 
-std::shared_ptr<const RopeTable> RopeTable::shared(double theta, std::int64_t head_dim) {
-    static std::mutex mutex;
-    static std::map<std::pair<double, std::int64_t>, std::weak_ptr<const RopeTable>> tables;
-    const std::lock_guard lock(mutex);
-    std::weak_ptr<const RopeTable>& slot = tables[{theta, head_dim}];
-    std::shared_ptr<const RopeTable> table = slot.lock();
-    if (table == nullptr) slot = table = std::make_shared<const RopeTable>(theta, head_dim);
-    return table;
-}
-
-RopeTable::RopeTable(double theta, std::int64_t head_dim) : theta_(theta), half_(head_dim / 2) {}
-
-RopeTable::~RopeTable() {
-    for (const auto& page : pages_) delete[] page.load();
-}
-
-void RopeTable::fill(std::int64_t position, float* to) const noexcept {
-    for (std::int64_t i = 0; i < half_; ++i) {
-        const double frequency = std::pow(theta_, -static_cast<double>(i) / static_cast<double>(half_));
-        const double angle = static_cast<double>(position) * frequency;
-        to[i] = static_cast<float>(std::cos(angle));
-        to[half_ + i] = static_cast<float>(std::sin(angle));
+std::int64_t position_of(const RopePositions& positions, std::int64_t b, std::int64_t t) noexcept {
+    const ConstTensorView& given = positions.given;
+    if (given.empty()) {
+        const ConstTensorView& offsets = positions.offsets;
+        return t + (offsets.empty() ? 0 : load_i64(offsets.data, offsets.dtype, b * offsets.stride(0)));
     }
-}
-
-const float* RopeTable::page(std::size_t index) const {
-    float* made = pages_[index].load(std::memory_order_acquire);
-    if (made != nullptr) return made;
-    std::unique_ptr<float[]> fresh(new (std::nothrow) float[static_cast<std::size_t>(kPageRows * 2 * half_)]);
-    if (fresh == nullptr) fail(ErrorCode::out_of_memory, "rope: no memory for ", kPageRows, " positions");
-    for (std::int64_t i = 0; i < kPageRows; ++i) {
-        fill(static_cast<std::int64_t>(index) * kPageRows + i, fresh.get() + i * 2 * half_);
-    }
-    // Two threads may make the same page; the first one stays.
-    if (pages_[index].compare_exchange_strong(made, fresh.get(), std::memory_order_acq_rel))
-        return fresh.release();
-    return made;
-}
-
-const float* RopeTable::find(std::int64_t position) const {
-    if (position < 0 || position >= kPages * kPageRows) return nullptr;
-    return page(static_cast<std::size_t>(position / kPageRows)) + position % kPageRows * 2 * half_;
+    const std::int64_t at = given.rank == 2 ? b * given.stride(0) + t * given.stride(1) : t * given.stride(0);
+    return load_i64(given.data, given.dtype, at);
 }
 
 namespace {
 
-std::int64_t position_of(const ConstTensorView& positions, std::int64_t b, std::int64_t t) noexcept {
-    if (positions.empty()) return t;
-    const std::int64_t at =
-        positions.rank == 2 ? b * positions.stride(0) + t * positions.stride(1) : t * positions.stride(0);
-    return load_i64(positions.data, positions.dtype, at);
+bool depends_on_longest(const Rope& rope) noexcept {
+    return rope.scaling.kind == RopeScaling::Kind::dynamic || rope.scaling.kind == RopeScaling::Kind::longrope;
 }
 
-}  // namespace
+std::int64_t longest_of(const RopePositions& positions, const ConstTensorView& heads) noexcept {
+    if (positions.longest > 0) return positions.longest;
+    std::int64_t largest = -1;
+    for (std::int64_t b = 0; b < heads.size(0); ++b)
+        for (std::int64_t t = 0; t < heads.size(1); ++t) largest = std::max(largest, position_of(positions, b, t));
+    return largest == std::numeric_limits<std::int64_t>::max() ? largest : largest + 1;
+}
 
-void rotate(const KernelTable& kernels, const TensorView& heads, const RopeTable& table,
-            const ConstTensorView& positions, const Execution& execution) {
-    const std::int64_t tokens = heads.size(1), count = heads.size(0) * tokens, half = table.half();
-    // Everything that may fail happens here, before the tasks: they only compute.
-    const Scratch rows(static_cast<std::size_t>(count) * sizeof(const float*));
-    auto** known = rows.data<const float*>();
-    bool distant = false;
-    for (std::int64_t i = 0; i < count; ++i) {
-        known[i] = table.find(position_of(positions, i / tokens, i % tokens));
-        distant = distant || known[i] == nullptr;
-    }
+struct AngleRow {
+    const float *cos, *sin;
+};
+
+// Turns every head of every token (b, t) by row_of(b, t, own); `own` are 2 * half floats that row_of may fill, null unless
+// `own_rows`.
+template <class RowOf>
+void turn(const KernelTable& kernels, const TensorView& heads, const RopeLayout& layout, bool own_rows,
+          const Execution& execution, RowOf row_of) {
+    const std::int64_t tokens = heads.size(1), count = heads.size(0) * tokens, half = layout.half;
     constexpr std::int64_t kPairsPerTask = 1 << 15;  // about 20 us, the price of waking a worker
     const std::int64_t rows_per_task =
         std::max<std::int64_t>(1, kPairsPerTask / std::max<std::int64_t>(1, heads.size(2) * half));
     const std::int64_t tasks = (count + rows_per_task - 1) / rows_per_task;
-    const Scratch spare(distant ? static_cast<std::size_t>(tasks * 2 * half) * sizeof(float) : 0);
+    const Scratch spare(own_rows ? static_cast<std::size_t>(tasks * 2 * half) * sizeof(float) : 0);
 
     const auto element = static_cast<std::int64_t>(size_of(heads.dtype));
     const Storage storage = storage_of(heads.dtype);
+    const auto kernel =
+        layout.pairs == Rope::Pairs::half_split ? kernels.rows.rotate_half : kernels.rows.rotate_interleaved;
     parallel_for(execution, tasks, [&](std::int64_t task) {
-        float* own = spare.data<float>() + (distant ? task * 2 * half : 0);
+        float* own = own_rows ? spare.data<float>() + task * 2 * half : nullptr;
         for (std::int64_t i = task * rows_per_task; i < std::min(count, (task + 1) * rows_per_task); ++i) {
             const std::int64_t b = i / tokens, t = i % tokens;
-            if (known[i] == nullptr) table.fill(position_of(positions, b, t), own);
-            const float* cos = known[i] == nullptr ? own : known[i];
-            auto* token =
-                static_cast<std::byte*>(heads.data) + (b * heads.stride(0) + t * heads.stride(1)) * element;
-            for (std::int64_t n = 0; n < heads.size(2); ++n) {
-                kernels.rows.rotate_half(token + n * heads.stride(2) * element, storage, cos, cos + half, half);
+            const AngleRow row = row_of(b, t, own);
+            auto* head = static_cast<std::byte*>(heads.data) +
+                         (b * heads.stride(0) + t * heads.stride(1) + layout.offset) * element;
+            for (std::int64_t n = 0; n < heads.size(2); ++n, head += heads.stride(2) * element) {
+                kernel(head, storage, row.cos, row.sin, half);
             }
         }
     });
+}
+
+void rotate_by_table(const KernelTable& kernels, const TensorView& heads, const RopeLayout& layout,
+                     const RopeTable& table, const RopePositions& positions, const Execution& execution) {
+    // Pages that are missing are made here, before the tasks: they only compute.
+    bool distant = false;
+    for (std::int64_t b = 0; b < heads.size(0); ++b)
+        for (std::int64_t t = 0; t < heads.size(1); ++t)
+            distant = table.find(position_of(positions, b, t)) == nullptr || distant;
+    turn(kernels, heads, layout, distant, execution, [&](std::int64_t b, std::int64_t t, float* own) {
+        const std::int64_t position = position_of(positions, b, t);
+        const float* row = table.find(position);
+        if (row == nullptr) table.fill(position, own);
+        const float* cos = row == nullptr ? own : row;
+        return AngleRow{cos, cos + layout.half};
+    });
+}
+
+// Without a table: frequencies of this call alone.
+void rotate_anew(const KernelTable& kernels, const TensorView& heads, const Rope& rope, const RopeLayout& layout,
+                 const RopePositions& positions, const Execution& execution) {
+    const Scratch memory(static_cast<std::size_t>(layout.half) * sizeof(double));
+    auto* frequencies = memory.data<double>();
+    fill_frequencies(rope, layout.half, longest_of(positions, heads), frequencies);
+    if (rope.inverse) std::transform(frequencies, frequencies + layout.half, frequencies, std::negate<>());
+    const double multiplier = rope_multiplier(rope.scaling);
+    turn(kernels, heads, layout, true, execution, [&](std::int64_t b, std::int64_t t, float* own) {
+        fill_angles(frequencies, layout.half, multiplier, position_of(positions, b, t), own);
+        return AngleRow{own, own + layout.half};
+    });
+}
+
+std::shared_ptr<const RopeTable> table_of(const Rope& rope, std::int64_t head_dim, std::int64_t longest) {
+    RopeFrequencies numbers = rope_frequencies(rope, head_dim, longest);
+    if (rope.inverse) {
+        for (double& f : numbers.frequencies) f = -f;
+    }
+    return RopeTable::shared(numbers);
+}
+
+}  // namespace
+
+Rotation::Rotation(const Rope& rope, std::int64_t head_dim, const char* where) : rope_(rope) {
+    check_rope(rope, head_dim, where);
+    layout_ = rope_layout(rope, head_dim, where);
+    table_ = table_of(rope, head_dim, 0);
+    if (rope.scaling.kind == RopeScaling::Kind::longrope) {
+        long_table_ = table_of(rope, head_dim, rope.scaling.original_max_position + 1);
+    }
+}
+
+const RopeTable* Rotation::table(std::int64_t longest) const noexcept {
+    const RopeScaling& s = rope_.scaling;
+    if (s.kind == RopeScaling::Kind::dynamic && longest > s.max_position) return nullptr;
+    return long_table_ != nullptr && longest > s.original_max_position ? long_table_.get() : table_.get();
+}
+
+void rotate(const KernelTable& kernels, const TensorView& heads, const Rotation& rotation,
+            const RopePositions& positions, const Execution& execution) {
+    const RopeTable* table = rotation.table(0);
+    if (depends_on_longest(rotation.rope())) table = rotation.table(longest_of(positions, heads));
+    if (table == nullptr) {
+        return rotate_anew(kernels, heads, rotation.rope(), rotation.layout(), positions, execution);
+    }
+    rotate_by_table(kernels, heads, rotation.layout(), *table, positions, execution);
+}
+
+void rotate(const KernelTable& kernels, const TensorView& heads, const RopeLayout& layout,
+            const RopeTables& tables, const RopePositions& positions, const Execution& execution) {
+    const std::int64_t half = layout.half;
+    const bool direct = tables.cos.dtype == DType::f32 && tables.sin.dtype == DType::f32 && !layout.inverse;
+    const auto row_of = [&](const ConstTensorView& table, std::int64_t b, std::int64_t t) {
+        std::int64_t at = 0;
+        if (!positions.given.empty() || !positions.offsets.empty()) {
+            at = position_of(positions, b, t) * table.stride(0);
+        } else {
+            at = table.rank == 3 ? b * table.stride(0) + t * table.stride(1) : t * table.stride(0);
+        }
+        return static_cast<const std::byte*>(table.data) + at * static_cast<std::int64_t>(size_of(table.dtype));
+    };
+    turn(kernels, heads, layout, !direct, execution, [&](std::int64_t b, std::int64_t t, float* own) {
+        const std::byte *cos = row_of(tables.cos, b, t), *sin = row_of(tables.sin, b, t);
+        if (direct) return AngleRow{reinterpret_cast<const float*>(cos), reinterpret_cast<const float*>(sin)};
+        kernels.rows.widen(own, cos, storage_of(tables.cos.dtype), half);
+        kernels.rows.widen(own + half, sin, storage_of(tables.sin.dtype), half);
+        if (layout.inverse) std::transform(own + half, own + 2 * half, own + half, std::negate<>());
+        return AngleRow{own, own + half};
+    });
+}
+
+void rotate(const TensorView& x, const Rope& rope, const ConstTensorView& positions, std::int64_t longest,
+            const Execution& execution) {
+    check_heads(x, "rotate");
+    check_rope(rope, x.size(3), "rotate");
+    check_rope_positions(positions, x, "rotate");
+    check(longest >= 0, "rotate: longest is ", longest, ", expected a number of positions, or 0");
+    const RopeLayout layout = rope_layout(rope, x.size(3), "rotate");
+    rotate_anew(kernels(), x, rope, layout, {.given = positions, .longest = longest}, execution);
+}
+
+void rotate(const TensorView& x, const Rope& rope, const RopeTables& tables, const ConstTensorView& positions,
+            const Execution& execution) {
+    check_heads(x, "rotate");
+    const RopeLayout layout = rope_layout(rope, x.size(3), "rotate");
+    check_rope_tables(tables, x, layout, positions, "rotate");
+    rotate(kernels(), x, layout, tables, {.given = positions}, execution);
 }
 
 }  // namespace headwise

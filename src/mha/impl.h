@@ -31,7 +31,7 @@ struct MultiHeadAttention::Impl {
     std::vector<PackedLinear> inputs;  // one where q, k and v read sources of equal width, else up to three
     Projection q, k, v;
     std::optional<PackedLinear> output;
-    std::shared_ptr<const RopeTable> rope;
+    std::optional<Rotation> rope;
 };
 
 }  // namespace headwise

@@ -159,7 +159,7 @@ MultiHeadAttention::Impl::Impl(const MhaConfig& given, const MhaWeights& weights
     }
     const LinearBand out[] = {{weights.o, weights.o_bias}};
     output.emplace(*kernels, out, config.dtype);
-    if (config.rope) rope = RopeTable::shared(config.rope->theta, config.head_dim);
+    if (config.rope) rope.emplace(*config.rope, config.head_dim, "MhaConfig");
 }
 
 namespace {
@@ -223,9 +223,9 @@ Flow MultiHeadAttention::Impl::run(const ConstTensorView& x, const TensorView& y
         inputs[k.linear].run(rows_of(flow.key), rows_of(flow.k_rows), execution, k.band, flow.fused_kv ? 2 : 1);
         if (!flow.fused_kv) inputs[v.linear].run(rows_of(flow.value), rows_of(flow.v_rows), execution, v.band, 1);
     }
-    if (rope != nullptr) {
-        rotate(*kernels, flow.q, *rope, options.rope_positions, execution);
-        rotate(*kernels, flow.k, *rope, options.rope_positions, execution);
+    if (rope) {
+        rotate(*kernels, flow.q, *rope, {.given = options.rope_positions}, execution);
+        rotate(*kernels, flow.k, *rope, {.given = options.rope_positions}, execution);
     }
     attend(*kernels, inputs_to_attend, {.out = flow.merged_heads, .lse = options.lse}, execution);
     output->run(rows_of(ConstTensorView(flow.merged)), rows_of(flow.y), execution);
