@@ -92,7 +92,8 @@ struct LayerWeights {
 
 // Reads config.json and the weights of one layer. Errors: unsupported for a family, a key of config.json or a tensor
 // of the layer that headwise does not know (the message names it; nothing that might change the result is ignored),
-// bad_data for missing tensors and wrong shapes.
+// bad_data for missing tensors and wrong shapes. `directory` may also be a GGUF file, here and below: then the same holds
+// for its metadata (docs/gguf.md).
 HEADWISE_API LayerWeights load_layer(const std::string& directory, const LayerOptions& options = {});
 
 // load_layer, packed for this CPU.

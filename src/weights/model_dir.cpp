@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "weights/config.h"
 #include "weights/families.h"
+#include "weights/gguf_layer.h"
 #include "weights/quote.h"
 
 namespace headwise {
@@ -166,6 +167,7 @@ LayerWeights load_layer(const std::string& directory, const LayerOptions& option
     const DType dtype = options.dtype.value_or(DType::f32);
     check(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16, "load_layer: dtype ", name_of(dtype),
           " is not a storage type of attention; use f32, bf16 or f16");
+    if (is_gguf_file(directory)) return load_gguf_layer(directory, options);
     const ModelPlan plan = read_plan(directory, options.limits, options.causal);
     check(options.layer >= 0 && options.layer < plan.layers, "load_layer: layer ", options.layer, ", but ",
           directory, " has the layers 0 to ", plan.layers - 1);
@@ -188,6 +190,7 @@ LayerWeights load_layer(const std::string& directory, const LayerOptions& option
 }
 
 std::vector<std::int64_t> stored_layers(const std::string& directory, const FileLimits& limits) {
+    if (is_gguf_file(directory)) return stored_gguf_layers(directory, limits);
     const ModelPlan plan = read_plan(directory, limits, std::nullopt);
     return complete_layers(plan, TensorFile(directory, limits).names());
 }
