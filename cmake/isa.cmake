@@ -26,6 +26,7 @@ set(HEADWISE_TEST_ISAS "portable16|vec_portable.h|16|")
 
 set(HEADWISE_ISA_SOURCES
     ${PROJECT_SOURCE_DIR}/src/kernels/attend.isa.cpp
+    ${PROJECT_SOURCE_DIR}/src/kernels/cache.isa.cpp
     ${PROJECT_SOURCE_DIR}/src/kernels/linear.isa.cpp
     ${PROJECT_SOURCE_DIR}/src/kernels/measure.isa.cpp
     ${PROJECT_SOURCE_DIR}/src/kernels/rows.isa.cpp

@@ -1,4 +1,5 @@
 // Loads and stores of kernels/vec.h: nothing beyond the first n lanes is touched, and conversions agree with core/dtype.h.
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -58,12 +59,20 @@ TEST_P(VecTest, PartialLoadsReadNothingElse) {
     expect_partial_load<float>(lanes, ops.load_n, [](float x) { return x; });
     expect_partial_load<std::uint16_t>(lanes, ops.load_bf16_n, bf16_to_f32);
     expect_partial_load<std::uint16_t>(lanes, ops.load_f16_n, f16_to_f32);
+    expect_partial_load<std::int8_t>(lanes, ops.load_i8_n, [](std::int8_t x) { return static_cast<float>(x); });
 }
 
 TEST_P(VecTest, PartialStoresWriteNothingElse) {
     expect_partial_store<float>(lanes, ops.store_n, [](float x) { return x; });
     expect_partial_store<std::uint16_t>(lanes, ops.store_bf16_n, f32_to_bf16);
     expect_partial_store<std::uint16_t>(lanes, ops.store_f16_n, f32_to_f16);
+    const auto store_whole_numbers = [this](std::int8_t* to, const float* values, int n) {
+        std::vector<float> whole(values, values + lanes);
+        for (float& x : whole) x = std::trunc(x) - 128;
+        ops.store_i8_n(to, whole.data(), n);
+    };
+    expect_partial_store<std::int8_t>(lanes, store_whole_numbers,
+                                      [](float x) { return static_cast<std::int8_t>(std::trunc(x) - 128); });
 }
 
 TEST_P(VecTest, WholeAccessesAtEveryAlignment) {

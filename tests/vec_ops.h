@@ -26,6 +26,9 @@ struct VecOps {
     void (*store_f16)(uint16_t* p, const float* a);
     void (*store_bf16_n)(uint16_t* p, const float* a, int n);
     void (*store_f16_n)(uint16_t* p, const float* a, int n);
+    void (*load_i8)(float* out, const int8_t* p);
+    void (*load_i8_n)(float* out, const int8_t* p, int n);
+    void (*store_i8_n)(int8_t* p, const float* a, int n);
     Binary add, sub, mul, div, max, less, times_pow2;
     void (*fma)(float* out, const float* a, const float* b, const float* c);
     void (*select)(float* out, const uint8_t* mask, const float* a, const float* b);

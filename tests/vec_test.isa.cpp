@@ -20,6 +20,10 @@ void store_f16_(uint16_t* p, const float* a) { store_f16(p, load(a)); }
 void store_bf16_n_(uint16_t* p, const float* a, int n) { store_bf16_n(p, load(a), n); }
 void store_f16_n_(uint16_t* p, const float* a, int n) { store_f16_n(p, load(a), n); }
 
+void load_i8_(float* out, const int8_t* p) { store(out, load_i8(p)); }
+void load_i8_n_(float* out, const int8_t* p, int n) { store(out, load_i8_n(p, n)); }
+void store_i8_n_(int8_t* p, const float* a, int n) { store_i8_n(p, load(a), n); }
+
 void add_(float* out, const float* a, const float* b) { store(out, add(load(a), load(b))); }
 void sub_(float* out, const float* a, const float* b) { store(out, sub(load(a), load(b))); }
 void mul_(float* out, const float* a, const float* b) { store(out, mul(load(a), load(b))); }
@@ -86,6 +90,9 @@ extern constinit const VecOps kVecOps = {
     .store_f16 = store_f16_,
     .store_bf16_n = store_bf16_n_,
     .store_f16_n = store_f16_n_,
+    .load_i8 = load_i8_,
+    .load_i8_n = load_i8_n_,
+    .store_i8_n = store_i8_n_,
     .add = add_,
     .sub = sub_,
     .mul = mul_,

@@ -29,6 +29,10 @@ constexpr Kernel kKernels[] = {
     {"row_subtract", [](const KernelTable& table) { return table.rows.subtract != nullptr; }},
     {"linear_pack", [](const KernelTable& table) { return table.linear.pack_panel != nullptr; }},
     {"linear_block", [](const KernelTable& table) { return table.linear.run_block != nullptr; }},
+    {"quantize8", [](const KernelTable& table) { return table.cache.quantize8 != nullptr; }},
+    {"quantize4", [](const KernelTable& table) { return table.cache.quantize4 != nullptr; }},
+    {"dequantize8", [](const KernelTable& table) { return table.cache.dequantize8 != nullptr; }},
+    {"dequantize4", [](const KernelTable& table) { return table.cache.dequantize4 != nullptr; }},
     {"measure_fma", [](const KernelTable& table) { return table.measure.fma_loop != nullptr; }},
     {"measure_read", [](const KernelTable& table) { return table.measure.read_loop != nullptr; }},
     {"attend_load_query", [](const KernelTable& table) { return table.attend.load_query != nullptr; }},
@@ -45,8 +49,8 @@ constexpr Kernel kKernels[] = {
 template <class Kernels>
 constexpr std::size_t kCount = std::is_empty_v<Kernels> ? 0 : sizeof(Kernels) / sizeof(void (*)());
 
-static_assert(std::size(kKernels) ==
-                  kCount<RowKernels> + kCount<LinearKernels> + kCount<AttendKernels> + kCount<MeasureKernels>,
+static_assert(std::size(kKernels) == kCount<RowKernels> + kCount<LinearKernels> + kCount<AttendKernels> +
+                                         kCount<CacheKernels> + kCount<MeasureKernels>,
               "every kernel of the table has its line in kKernels");
 
 }  // namespace

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/attend.h"
+#include "kernels/cache.h"
 #include "kernels/linear.h"
 #include "kernels/measure.h"
 #include "kernels/rows.h"
@@ -19,6 +20,7 @@ struct KernelTable {
     const RowKernels& rows;
     const LinearKernels& linear;
     const AttendKernels& attend;
+    const CacheKernels& cache;
     const MeasureKernels& measure;
 };
 

@@ -10,6 +10,7 @@ namespace headwise::HEADWISE_ISA {
 extern const RowKernels kRowKernels;
 extern const LinearKernels kLinearKernels;
 extern const AttendKernels kAttendKernels;
+extern const CacheKernels kCacheKernels;
 extern const MeasureKernels kMeasureKernels;
 
 extern constinit const KernelTable kTable = {HEADWISE_TEXT(HEADWISE_ISA),
@@ -19,6 +20,7 @@ extern constinit const KernelTable kTable = {HEADWISE_TEXT(HEADWISE_ISA),
                                              kRowKernels,
                                              kLinearKernels,
                                              kAttendKernels,
+                                             kCacheKernels,
                                              kMeasureKernels};
 
 }  // namespace headwise::HEADWISE_ISA

@@ -13,6 +13,8 @@
 //   load_n(p,n) store_n(p,v,n)              first n lanes, 0 <= n <= kLanes: nothing else is read or written; others 0
 //   load_bf16 load_f16 load_bf16_n load_f16_n (const uint16_t*)      exact
 //   store_bf16 store_f16 store_bf16_n store_f16_n (uint16_t*, v)     nearest even; NaN stays NaN; denormals kept
+//   load_i8 load_i8_n (const int8_t*)       exact
+//   store_i8_n (int8_t*, v, n)              of integral values from -128 to 127
 //   add sub mul div                         lane by lane
 //   fma(a,b,c)                              a*b + c with one rounding where the ISA has it
 //   max(a,b)                                a > b ? a : b      (so b where either is NaN)

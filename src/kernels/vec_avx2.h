@@ -89,6 +89,19 @@ HEADWISE_INLINE void store_f16(uint16_t* p, Vec v) {
 HEADWISE_INLINE void store_bf16_n(uint16_t* p, Vec v, int n) { store_halves(p, narrow_bf16(v), n); }
 HEADWISE_INLINE void store_f16_n(uint16_t* p, Vec v, int n) { store_halves(p, narrow_f16(v), n); }
 
+HEADWISE_INLINE Vec widen_i8(__m128i bytes) { return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))}; }
+HEADWISE_INLINE Vec load_i8(const int8_t* p) {
+    return widen_i8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
+HEADWISE_INLINE Vec load_i8_n(const int8_t* p, int n) {
+    return widen_i8(_mm_cvtsi64_si128(static_cast<int64_t>(load_bytes(p, n))));
+}
+HEADWISE_INLINE void store_i8_n(int8_t* p, Vec v, int n) {
+    const __m256i wide = _mm256_cvtps_epi32(v.v);
+    const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+    store_bytes(p, static_cast<uint64_t>(_mm_cvtsi128_si64(_mm_packs_epi16(halves, halves))), n);
+}
+
 HEADWISE_INLINE Vec add(Vec a, Vec b) { return {_mm256_add_ps(a.v, b.v)}; }
 HEADWISE_INLINE Vec sub(Vec a, Vec b) { return {_mm256_sub_ps(a.v, b.v)}; }
 HEADWISE_INLINE Vec mul(Vec a, Vec b) { return {_mm256_mul_ps(a.v, b.v)}; }

@@ -67,6 +67,15 @@ HEADWISE_INLINE void store_f16_n(uint16_t* p, Vec v, int n) {
     _mm256_mask_storeu_epi16(p, first_n(n).m, narrow_f16(v));
 }
 
+HEADWISE_INLINE Vec widen_i8(__m128i bytes) { return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))}; }
+HEADWISE_INLINE Vec load_i8(const int8_t* p) {
+    return widen_i8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+HEADWISE_INLINE Vec load_i8_n(const int8_t* p, int n) { return widen_i8(_mm_maskz_loadu_epi8(first_n(n).m, p)); }
+HEADWISE_INLINE void store_i8_n(int8_t* p, Vec v, int n) {
+    _mm_mask_storeu_epi8(p, first_n(n).m, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v.v)));
+}
+
 HEADWISE_INLINE Vec add(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
 HEADWISE_INLINE Vec sub(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
 HEADWISE_INLINE Vec mul(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }

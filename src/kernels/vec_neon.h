@@ -64,6 +64,16 @@ HEADWISE_INLINE void store_f16(uint16_t* p, Vec v) { vst1_u16(p, narrow_f16(v));
 HEADWISE_INLINE void store_bf16_n(uint16_t* p, Vec v, int n) { store_halves(p, narrow_bf16(v), n); }
 HEADWISE_INLINE void store_f16_n(uint16_t* p, Vec v, int n) { store_halves(p, narrow_f16(v), n); }
 
+HEADWISE_INLINE Vec load_i8_n(const int8_t* p, int n) {
+    const int16x8_t halves = vmovl_s8(vcreate_s8(load_bytes(p, n)));
+    return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(halves)))};
+}
+HEADWISE_INLINE Vec load_i8(const int8_t* p) { return load_i8_n(p, kLanes); }
+HEADWISE_INLINE void store_i8_n(int8_t* p, Vec v, int n) {
+    const int16x4_t halves = vmovn_s32(vcvtnq_s32_f32(v.v));
+    store_bytes(p, vget_lane_u64(vreinterpret_u64_s8(vmovn_s16(vcombine_s16(halves, halves))), 0), n);
+}
+
 HEADWISE_INLINE Vec add(Vec a, Vec b) { return {vaddq_f32(a.v, b.v)}; }
 HEADWISE_INLINE Vec sub(Vec a, Vec b) { return {vsubq_f32(a.v, b.v)}; }
 HEADWISE_INLINE Vec mul(Vec a, Vec b) { return {vmulq_f32(a.v, b.v)}; }

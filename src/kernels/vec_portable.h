@@ -100,6 +100,16 @@ HEADWISE_INLINE void store_f16_n(uint16_t* p, Vec v, int n) {
 HEADWISE_INLINE void store_bf16(uint16_t* p, Vec v) { store_bf16_n(p, v, kLanes); }
 HEADWISE_INLINE void store_f16(uint16_t* p, Vec v) { store_f16_n(p, v, kLanes); }
 
+HEADWISE_INLINE Vec load_i8(const int8_t* p) {
+    return each([&](int i) { return static_cast<float>(p[i]); });
+}
+HEADWISE_INLINE Vec load_i8_n(const int8_t* p, int n) {
+    return each([&](int i) { return i < n ? static_cast<float>(p[i]) : 0.0f; });
+}
+HEADWISE_INLINE void store_i8_n(int8_t* p, Vec v, int n) {
+    for (int i = 0; i < n; ++i) p[i] = static_cast<int8_t>(v.lane[i]);
+}
+
 HEADWISE_INLINE Vec add(Vec a, Vec b) {
     return each([&](int i) { return a.lane[i] + b.lane[i]; });
 }
