@@ -20,7 +20,8 @@ enum class CacheKind : std::uint8_t {
 };
 
 // int8: x = scale * n, |n| <= 127. int4: x = scale * n, |n| <= 7. One f32 scale (the largest |x| of the group over 127
-// or 7) for each token, head and group of `scale_group` channels: |x - stored| <= scale / 2.
+// or 7) for each token, head and group of `scale_group` channels: |x - stored| <= scale / 2 and the rounding of f32. A
+// group that holds NaN or Inf is NaN as a whole. docs/cache.md has the bound of what attention makes of it.
 enum class CacheType : std::uint8_t { f32, bf16, f16, int8, int4 };
 
 struct KvCacheConfig {
@@ -49,25 +50,29 @@ public:
 
     const KvCacheConfig& config() const noexcept;
     std::int64_t length(std::int64_t b) const;     // tokens appended so far: the absolute position of the next one
-    std::int64_t first_key(std::int64_t b) const;  // oldest key that is still held; above 0 only in a ring
+    std::int64_t first_key(std::int64_t b) const;  // the cache holds all keys from it on; above 0 only in a ring,
+                                                   // which holds those below keep_first besides
     std::int64_t longest() const noexcept;         // largest length
-    std::int64_t bytes() const noexcept;           // memory held, unused capacity included; shared pages once
+    std::int64_t bytes() const noexcept;           // of all rows, unused capacity included; paged: of the pool
     std::int64_t free_pages() const noexcept;      // paged: of the pool
 
     // Appends k [B,T,G,D] and v [B,T,G,Dv] (f32, bf16 or f16, innermost stride 1; v empty with value_in_key) to all
     // sequences; `counts` i32 or i64 [B]: only the first counts[b] of the T. All or nothing: throws Error cache_full,
-    // with nothing changed, if one sequence does not fit.
+    // with nothing changed, if one sequence does not fit. A ring is never full. Steady calls allocate nothing.
     void append(const ConstTensorView& k, const ConstTensorView& v, const ConstTensorView& counts = {},
                 const Execution& execution = {});
 
-    // Forgets the keys from `length` on: speculative decoding's rollback. Throws invalid_argument beyond the length, or
-    // where a ring has overwritten keys that the shorter sequence would hold.
+    // Forgets the keys from `length` on: speculative decoding's rollback. Throws invalid_argument beyond the length, and
+    // below first_key() of a ring. Keys that a ring has overwritten do not come back: make it larger than the window by
+    // what is rolled back.
     void truncate(std::int64_t b, std::int64_t length);
     void clear();
 
     // Sequence b becomes what sequence from[b] was, for all b at once (beam search). Pages are shared, other kinds copied.
     void reorder(const std::vector<std::int64_t>& from);
-    KvCache fork() const;  // a cache of its own with the same contents; pages come from the same pool
+    // A cache of its own with the same contents. Pages come from the same pool and are shared until one side appends to
+    // one; forks may be used by different threads at the same time.
+    KvCache fork() const;
 
     // What the cache holds for keys [first, first + count) of a sequence, as f32 [count,G,D] and [count,G,Dv].
     Tensor keys(std::int64_t b, std::int64_t first, std::int64_t count) const;
@@ -78,6 +83,8 @@ public:
     Impl& impl() noexcept { return *impl_; }
 
 private:
+    explicit KvCache(std::unique_ptr<Impl> impl) noexcept;
+
     std::unique_ptr<Impl> impl_;
 };
 
