@@ -132,7 +132,7 @@ struct Result {
     Tensor lse;
 
     Result(const KernelTable& table, const AttendInputs& in, const How& how = {})
-        : out(in.q.size(0), in.q.size(1), in.q.size(2), in.v.size(3), how.out, how.layout, kSentinel),
+        : out(in.q.size(0), in.q.size(1), in.q.size(2), key_shape(in).Dv, how.out, how.layout, kSentinel),
           lse(in.q.dtype == DType::f64 ? DType::f64 : DType::f32, {in.q.size(0), in.q.size(2), in.q.size(1)}) {
         run(table, in, {.out = out.view, .lse = lse.view()}, how.execution, how.path);
     }

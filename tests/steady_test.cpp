@@ -79,5 +79,27 @@ TEST_F(Steady, ForwardAllocatesOnlyAtFirst) {
     }
 }
 
+// Decoding: tokens appended and attended to, into pages of a pool that was there from the start.
+TEST_F(Steady, DecodingIntoACache) {
+    for (const CacheKind kind : {CacheKind::contiguous, CacheKind::ring, CacheKind::paged}) {
+        for (const CacheType type : {CacheType::f32, CacheType::bf16, CacheType::int8, CacheType::int4}) {
+            KvCacheConfig config{.batch = 2, .kv_heads = 2, .key_dim = 16, .value_dim = 16, .capacity = 200};
+            config.kind = kind, config.type = type, config.page_size = 16;
+            KvCache cache(config);
+            const Tensor kv(DType::f32, {2, 1, 2, 16}), q(DType::f32, {2, 1, 4, 16});
+            Tensor out(DType::f32, {2, 1, 4, 16});
+            AttendInputs in;
+            in.q = q, in.cache = &cache;
+            int first = 0;
+            for (int step = 0; step < 190; ++step) {
+                if (step == 2) first = allocations;
+                cache.append(kv, kv, {}, {.threads = 1});
+                attend(in, {.out = out}, {.threads = 1});
+            }
+            EXPECT_EQ(allocations, first);
+        }
+    }
+}
+
 }  // namespace
 }  // namespace headwise

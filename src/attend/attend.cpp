@@ -25,7 +25,9 @@ Path path_of(DType dtype, std::int64_t rows_of_kv_head) {
 // Some 20 microseconds on one core: below it, waking a thread costs more than it saves.
 constexpr double kInlineWork = 5e5;
 
-ScoreShape score_shape(const AttendInputs& in) { return {in.q.size(0), in.q.size(2), in.q.size(1), in.k.size(1)}; }
+ScoreShape score_shape(const AttendInputs& in) {
+    return {in.q.size(0), in.q.size(2), in.q.size(1), key_shape(in).S};
+}
 
 }  // namespace
 
@@ -34,18 +36,20 @@ Problem::Problem(const KernelTable& table, const AttendInputs& in, const AttendO
       q(in.q),
       k(in.k),
       v(in.v),
+      keys(table, in),
+      held(in),
       out(outputs.out),
       lse(outputs.lse),
       B(in.q.size(0)),
       T(in.q.size(1)),
-      S(in.k.size(1)),
+      S(key_shape(in).S),
       H(in.q.size(2)),
-      G(in.k.size(2)),
+      G(key_shape(in).G),
       D(in.q.size(3)),
-      Dv(in.v.size(3)),
+      Dv(key_shape(in).Dv),
       group(G > 0 ? H / G : 0),
       scale(in.scale ? *in.scale : 1.0 / std::sqrt(static_cast<double>(D))),
-      visibility(in.mask, in.positions, score_shape(in)) {}
+      visibility(held.mask, held.positions, score_shape(in)) {}
 
 void store_lse(const Problem& problem, const Visibility::Row& row, double value) noexcept {
     const TensorView& lse = problem.lse;
@@ -76,7 +80,7 @@ void attend(const AttendInputs& inputs, const AttendOutputs& outputs, const Exec
 
 AttendPath attend_path(const AttendInputs& inputs) {
     check_attend_inputs(inputs);
-    const std::int64_t H = inputs.q.size(2), G = inputs.k.size(2), T = inputs.q.size(1);
+    const std::int64_t H = inputs.q.size(2), G = key_shape(inputs).G, T = inputs.q.size(1);
     const std::int64_t rows = G > 0 ? T * (H / G) : 0;
     switch (path_of(inputs.q.dtype, rows)) {
         case Path::direct:

@@ -4,6 +4,8 @@
 #include <limits>
 
 #include "attend/attend.h"
+#include "attend/check_views.h"
+#include "attend/key_source.h"
 #include "attend/mask.h"
 #include "core/check.h"
 #include "core/dtype.h"
@@ -11,63 +13,11 @@
 namespace headwise {
 namespace {
 
-// All elements must lie within 63 bits of bytes from element 0, and there must be memory if there are elements.
-template <class Data>
-void check_extent(const BasicView<Data>& view, const char* where, const char* name) {
-    std::int64_t reach = 0;
-    bool some = true;
-    for (int axis = 0; axis < view.rank; ++axis) {
-        std::int64_t step = 0;
-        const bool fits =
-            view.size(axis) >= 0 &&
-            !__builtin_mul_overflow(std::max<std::int64_t>(view.size(axis) - 1, 0),
-                                    view.stride(axis) < 0 ? view.stride(axis) : -view.stride(axis), &step) &&
-            !__builtin_add_overflow(reach, step, &reach);
-        check(fits, where, ": ", name, " is ", view, ", which no memory can hold");
-        some = some && view.size(axis) > 0;
-    }
-    check(reach >= std::numeric_limits<std::int64_t>::min() / 8, where, ": ", name, " is ", view,
-          ", which no memory can hold");
-    check(!some || view.data != nullptr, where, ": ", name, " is ", view, " at a null address");
-}
-
-template <class Data>
-void check_rank(const BasicView<Data>& view, int rank, const char* name, const char* axes) {
-    check(!view.empty(), "attend: ", name, " is missing; it must be ", axes);
-    check(view.rank == rank, "attend: ", name, " is ", view, " but must have the ", rank, " axes ", axes);
-    check_extent(view, "attend", name);
-}
-
-template <class Data>
-void check_heads(const BasicView<Data>& view, const char* name, const char* axes) {
-    check_rank(view, 4, name, axes);
-    check(view.size(3) <= 1 || view.stride(3) == 1, "attend: ", name, " is ", view,
-          "; its innermost stride must be 1 (other strides are free)");
-}
-
-template <class Data>
-void check_size(const BasicView<Data>& view, int axis, std::int64_t expected, const char* name,
-                const char* letter) {
-    check(view.size(axis) == expected, "attend: ", name, " is ", view, " but ", letter, " (axis ", axis,
-          ") must be ", expected);
-}
-
 void check_inputs(const AttendInputs& in) {
     check_heads(in.q, "q", "[B,T,H,D]");
-    check_heads(in.k, "k", "[B,S,G,D]");
-    check_heads(in.v, "v", "[B,S,G,Dv]");
     check(is_float(in.q.dtype), "attend: q is ", in.q, " but must be f32, bf16, f16 or f64");
-    check(in.k.dtype == in.q.dtype && in.v.dtype == in.q.dtype, "attend: q, k and v are ", in.q.dtype, ", ",
-          in.k.dtype, " and ", in.v.dtype, " but must share one type; convert() makes a copy");
     check(in.q.size(3) > 0, "attend: q is ", in.q, "; D = 0 leaves nothing to score by");
-    check_size(in.k, 0, in.q.size(0), "k", "B");
-    check_size(in.k, 3, in.q.size(3), "k", "D");
-    check_size(in.v, 0, in.q.size(0), "v", "B");
-    check_size(in.v, 1, in.k.size(1), "v", "S");
-    check_size(in.v, 2, in.k.size(2), "v", "G");
-    const std::int64_t H = in.q.size(2), G = in.k.size(2);
-    check(G == 0 ? H == 0 : H % G == 0, "attend: k is ", in.k, ", but q has ", H, " heads, which ", G,
-          " kv heads do not divide; H must be a multiple of G");
+    check_keys(in);
     if (!in.scale) return;
     check(std::isfinite(*in.scale), "attend: scale is ", *in.scale, " but must be finite");
     check(in.q.dtype == DType::f64 || std::abs(*in.scale) <= std::numeric_limits<float>::max(), "attend: scale ",
@@ -82,7 +32,7 @@ void check_outputs(const AttendInputs& in, const AttendOutputs& out) {
     check_size(out.out, 0, B, "out", "B");
     check_size(out.out, 1, T, "out", "T");
     check_size(out.out, 2, H, "out", "H");
-    check_size(out.out, 3, in.v.size(3), "out", "Dv");
+    check_size(out.out, 3, key_shape(in).Dv, "out", "Dv");
     for (int axis = 0; axis < 3; ++axis) {
         check(out.out.count() == 0 || out.out.size(axis) <= 1 || out.out.stride(axis) != 0, "attend: out is ",
               out.out, "; a stride of 0 would write several rows to one place");
@@ -145,8 +95,9 @@ void check_mask(const Mask& mask, const Positions& positions, const ScoreShape& 
 
 void check_attend_inputs(const AttendInputs& inputs) {
     check_inputs(inputs);
-    const ScoreShape shape{inputs.q.size(0), inputs.q.size(2), inputs.q.size(1), inputs.k.size(1)};
+    const ScoreShape shape{inputs.q.size(0), inputs.q.size(2), inputs.q.size(1), key_shape(inputs).S};
     check_mask(inputs.mask, inputs.positions, shape, "attend");
+    check_held_keys(inputs);
 }
 
 void check_attend(const AttendInputs& inputs, const AttendOutputs& outputs) {

@@ -1,10 +1,10 @@
 // Many query rows per kv head: keys and values are packed once, then blocks of rows walk over them.
 #include <algorithm>
+#include <optional>
 
 #include "attend/rows.h"
 #include "core/parallel.h"
 #include "core/storage.h"
-#include "kernels/storage_of.h"
 
 namespace headwise {
 namespace {
@@ -86,13 +86,16 @@ private:
         const std::int64_t b = head / problem_.G, g = head % problem_.G, n = tile - packed.first_tile;
         const std::int64_t first = tile * kKeyTile;
         const int keys = static_cast<int>(std::min<std::int64_t>(kKeyTile, problem_.S - first));
-        const auto rows = [&](const ConstTensorView& view) {
-            return KeyRows{head_row(view, b, first, g), view.stride(1), storage_of(view.dtype)};
-        };
+        const auto scratch_floats = static_cast<std::size_t>(problem_.keys.scratch_floats());
+        std::optional<Scratch> gathered;
+        if (problem_.keys.gathers()) gathered.emplace(sizeof(float) * scratch_floats);
+        const KeySource::Rows rows = problem_.keys.read(
+            {.b = b, .g = g, .first = first, .keys = keys, .needed = keys_of(problem_, whole_head(head))},
+            gathered ? gathered->data<float>() : nullptr);
         const AttendKernels& kernels = problem_.kernels.attend;
-        kernels.pack_keys(packed.keys + n * kKeyTile * problem_.D, rows(problem_.k), keys, problem_.D);
-        packed.finite[n] = kernels.pack_values(packed.values + n * kKeyTile * padded_columns(problem_),
-                                               rows(problem_.v), keys, problem_.Dv);
+        kernels.pack_keys(packed.keys + n * kKeyTile * problem_.D, rows.k, keys, problem_.D);
+        packed.finite[n] = kernels.pack_values(packed.values + n * kKeyTile * padded_columns(problem_), rows.v,
+                                               keys, problem_.Dv);
     }
 
     // Many short heads: each is packed into memory of its task just before it is used.

@@ -6,6 +6,7 @@
 
 #include <headwise/attend.h>
 
+#include "attend/key_source.h"
 #include "attend/mask.h"
 #include "heads/bands.h"
 #include "kernels/kernel_table.h"
@@ -18,7 +19,9 @@ struct Problem {
     Problem(const KernelTable& kernels, const AttendInputs& inputs, const AttendOutputs& outputs);
 
     const KernelTable& kernels;
-    ConstTensorView q, k, v;
+    ConstTensorView q, k, v;  // k and v only where they are views
+    KeySource keys;
+    HeldKeys held;
     TensorView out, lse;
     std::int64_t B, T, S, H, G, D, Dv;
     std::int64_t group;  // query heads of one kv head, H / G

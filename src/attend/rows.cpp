@@ -5,7 +5,6 @@
 
 #include "attend/carver.h"
 #include "attend/row_rules.h"
-#include "kernels/storage_of.h"
 
 namespace headwise {
 namespace {
@@ -26,7 +25,9 @@ struct RowState {
           in_call(std::min(block.count, call_rows(problem) + problem.kernels.tile_rows - 1)),
           p(carver.take<float>(in_call * kKeyTile)),
           rules(problem, block, in_call, carver) {
-        if (!packed) scratch = carver.take<float>(in_place_scratch(problem.kernels.lanes, problem.D, problem.Dv));
+        if (packed) return;
+        scratch = carver.take<float>(in_place_scratch(problem.kernels.lanes, problem.D, problem.Dv));
+        gathered = carver.take<float>(problem.keys.scratch_floats());
     }
 
     std::int64_t o_stride;
@@ -34,7 +35,7 @@ struct RowState {
     std::int64_t in_call;  // the most rows of one kernel call
     float* p;
     RowRules rules;
-    float* scratch = nullptr;
+    float *scratch = nullptr, *gathered = nullptr;
 };
 
 class RowWalk {
@@ -51,6 +52,7 @@ public:
         const KeyRange keys = keys_of(problem_, block_);
         const std::int64_t step = call_rows(problem_);
         for (std::int64_t first = keys.begin / kKeyTile * kKeyTile; first < keys.end; first += kKeyTile) {
+            if (packed_ == nullptr) read_keys(first, keys);
             for (std::int64_t row = 0, rows = 0; row < block_.count; row += rows) {
                 rows = block_.count - row;
                 if (rows >= step + problem_.kernels.tile_rows) rows = step;  // a few left over join the last call
@@ -74,9 +76,9 @@ private:
         if (!state_.rules.see(first, row, tile)) return;
         const AttendKernels& kernels = problem_.kernels.attend;
         if (packed_ == nullptr) {
-            kernels.scores_in_place(tile, rows_of(problem_.k, first));
+            kernels.scores_in_place(tile, keys_.k);
             kernels.softmax(tile);
-            kernels.values_in_place(tile, rows_of(problem_.v, first));
+            kernels.values_in_place(tile, keys_.v);
         } else {
             const std::int64_t n = first / kKeyTile - packed_->first_tile;
             kernels.scores(tile, packed_->keys + n * kKeyTile * problem_.D);
@@ -87,7 +89,7 @@ private:
 
     AttendTile tile_of(std::int64_t first, std::int64_t row, int count) const noexcept {
         return {.rows = count,
-                .keys = static_cast<int>(std::min<std::int64_t>(kKeyTile, problem_.S - first)),
+                .keys = keys_in_tile(first),
                 .D = problem_.D,
                 .Dv = problem_.Dv,
                 .q = state_.q + row * problem_.D,
@@ -104,8 +106,14 @@ private:
                 .scratch = state_.scratch};
     }
 
-    KeyRows rows_of(const ConstTensorView& view, std::int64_t first) const noexcept {
-        return {head_row(view, block_.b, first, block_.g), view.stride(1), storage_of(view.dtype)};
+    void read_keys(std::int64_t first, const KeyRange& needed) noexcept {
+        keys_ = problem_.keys.read(
+            {.b = block_.b, .g = block_.g, .first = first, .keys = keys_in_tile(first), .needed = needed},
+            state_.gathered);
+    }
+
+    int keys_in_tile(std::int64_t first) const noexcept {
+        return static_cast<int>(std::min<std::int64_t>(kKeyTile, problem_.S - first));
     }
 
     void store() noexcept {
@@ -119,6 +127,7 @@ private:
     const PackedHead* packed_;
     Carver carver_;
     RowState state_;
+    KeySource::Rows keys_{};  // of the tile at hand, where they are not packed
 };
 
 }  // namespace
