@@ -69,7 +69,7 @@ PackedLinear::PackedLinear(const KernelTable& table, std::span<const LinearBand>
         for (std::int64_t at = 0; at < width; at += table.panel) {
             columns_.push_back({end.column + at, std::min<std::int64_t>(table.panel, width - at)});
         }
-        end = {static_cast<std::int64_t>(columns_.size()), end.column + width};
+        end = {static_cast<std::int64_t>(columns_.size()), end.column + width + bands[i].gap};
     }
     starts_.push_back(end);
 

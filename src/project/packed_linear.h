@@ -17,6 +17,7 @@ namespace headwise {
 struct LinearBand {
     ConstTensorView weight;  // [N,K] f32, bf16 or f16, any strides (Conv1D layout: swap_axes of [K,N])
     ConstTensorView bias;    // [N], any float type, or empty
+    std::int64_t gap = 0;    // columns of y behind it that are left as they are
 };
 
 // x: [batches, rows, K], innermost stride 1; strides in elements. Any float type.
@@ -27,7 +28,7 @@ struct Rows {
     std::int64_t batch_stride = 0, row_stride = 0;
 };
 
-// y: [batches, rows, columns of the bands that are run], innermost stride 1. f32, bf16 or f16.
+// y: [batches, rows, columns of the bands that are run, gaps included], innermost stride 1. f32, bf16 or f16.
 struct OutRows {
     void* data = nullptr;
     DType dtype = DType::f32;
