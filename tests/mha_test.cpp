@@ -1,12 +1,8 @@
 // The whole block against the f64 reference, and the promises of mha.h: same bits whatever the batch and the threads,
 // heads that add up, no allocation in a steady call, clear errors.
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <new>
-#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -15,56 +11,13 @@
 #include <headwise/mha.h>
 
 #include "isas.h"
+#include "mha_layer.h"
 #include "mha_reference.h"
 
 namespace headwise {
 namespace {
 
-// Random weights of a layer, kept alive beside their views.
-struct Layer {
-    MhaConfig config;
-    std::vector<Tensor> tensors;
-    MhaWeights weights;
-
-    explicit Layer(const MhaConfig& given, bool biases = true, unsigned seed = 1)
-        : config(resolve(given)), random(seed) {
-        const MhaConfig& c = config;
-        tensors.reserve(8);
-        weights.q = matrix(c.heads * c.head_dim, c.embed_dim);
-        weights.k = matrix(c.kv_heads * c.head_dim, c.key_embed_dim);
-        weights.v = matrix(c.kv_heads * c.value_dim, c.value_embed_dim);
-        weights.o = matrix(c.out_dim, c.heads * c.value_dim);
-        if (!biases) return;
-        weights.q_bias = vector(c.heads * c.head_dim);
-        weights.k_bias = vector(c.kv_heads * c.head_dim);
-        weights.v_bias = vector(c.kv_heads * c.value_dim);
-        weights.o_bias = vector(c.out_dim);
-    }
-
-    Tensor rows(std::int64_t batch, std::int64_t tokens, std::int64_t width) {
-        Tensor x(DType::f32, {batch, tokens, width});
-        fill(x, 1.0f);
-        return x;
-    }
-
-private:
-    std::mt19937 random;
-
-    void fill(Tensor& tensor, float size) {
-        std::normal_distribution<float> normal(0, size);
-        for (std::int64_t i = 0; i < tensor.count(); ++i) tensor.data<float>()[i] = normal(random);
-    }
-    ConstTensorView matrix(std::int64_t rows_, std::int64_t columns) {
-        Tensor& tensor = tensors.emplace_back(DType::f32, std::initializer_list<std::int64_t>{rows_, columns});
-        fill(tensor, 1 / std::sqrt(static_cast<float>(columns)));
-        return std::as_const(tensor).view();
-    }
-    ConstTensorView vector(std::int64_t length) {
-        Tensor& tensor = tensors.emplace_back(DType::f32, std::initializer_list<std::int64_t>{length});
-        fill(tensor, 0.2f);
-        return std::as_const(tensor).view();
-    }
-};
+using test::Layer;
 
 // Forces an ISA for the life of a test body.
 class Mha : public testing::TestWithParam<const KernelTable*> {
@@ -101,8 +54,11 @@ TEST_P(Mha, MatchesTheReferenceForUnusualWidths) {
 }
 
 TEST_P(Mha, MatchesTheReferenceWithRope) {
-    Layer layer(
-        {.embed_dim = 32, .heads = 4, .kv_heads = 2, .rope = Rope{.theta = 500.0}, .mask = causal() & window(5, 0)});
+    Layer layer({.embed_dim = 32,
+                 .heads = 4,
+                 .kv_heads = 2,
+                 .rope = Rope{.theta = 500.0},
+                 .mask = causal() & window(5, 0)});
     const Tensor x = layer.rows(2, 9, 32);
     expect_block(layer, x, {}, "counted positions");
     std::vector<std::int64_t> positions;

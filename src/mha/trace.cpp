@@ -2,6 +2,7 @@
 #include <headwise/trace.h>
 
 #include "mha/impl.h"
+#include "mha/stages.h"
 
 namespace headwise {
 namespace {
@@ -94,7 +95,7 @@ Trace trace(const MultiHeadAttention& block, const ConstTensorView& x, const For
     const bool batched = x.rank == 3;
     Tensor y = batched ? Tensor(config.dtype, {x.size(0), x.size(1), config.out_dim})
                        : Tensor(config.dtype, {x.rank == 2 ? x.size(0) : 0, config.out_dim});
-    const Flow flow = block.impl_->run(x, y, options);
+    const Flow flow = run_block(*block.impl_, x, y, options);
 
     const Buffer q{flow.self ? "qkv" : "q", flow.q_rows}, k{flow.self       ? "qkv"
                                                             : flow.fused_kv ? "kv"

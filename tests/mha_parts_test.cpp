@@ -1,0 +1,156 @@
+// Every part of a layer that MhaConfig can switch on, alone and together, against the f64 loops of layer_reference.h.
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <headwise/mha.h>
+
+#include "isas.h"
+#include "layer_reference.h"
+#include "mha_layer.h"
+
+namespace headwise {
+namespace {
+
+using test::Layer;
+using test::LayerParts;
+
+// What single precision must reach on a whole layer: 4e-6 of the largest element. Plain float32 stays at 5e-7.
+void expect_near(const Tensor& y, const test::DenseRows& expected, const char* what) {
+    double largest = 0, worst = 0;
+    ASSERT_EQ(static_cast<std::size_t>(y.count()), expected.values.size()) << what;
+    for (const double each : expected.values) largest = std::max(largest, std::abs(each));
+    for (std::size_t i = 0; i < expected.values.size(); ++i) {
+        const double error = std::abs(y.data<float>()[i] - expected.values[i]);
+        if (!(error <= worst)) worst = error;
+    }
+    EXPECT_LE(worst, 4e-6 * largest) << what;
+}
+
+void expect_layer(Layer& layer, const ConstTensorView& x, const ForwardOptions& options, const char* what) {
+    const MultiHeadAttention block(layer.config, layer.weights);
+    test::LayerReference reference(layer.config, layer.weights);
+    expect_near(block.forward(x, options), reference.run(x, options), what);
+}
+
+class Parts : public testing::TestWithParam<const KernelTable*> {
+protected:
+    void SetUp() override { set_isa(GetParam()->isa); }
+    void TearDown() override { set_isa(""); }
+};
+INSTANTIATE_TEST_SUITE_P(Isa, Parts, testing::ValuesIn(test_tables()),
+                         [](const auto& table) { return std::string(table.param->isa); });
+
+TEST_P(Parts, Clip) {
+    for (const double limit : {0.3, 1.0, 100.0}) {
+        Layer layer({.embed_dim = 40, .heads = 5, .kv_heads = 1, .clip_qkv = limit, .mask = causal()});
+        expect_layer(layer, layer.rows(2, 7, 40), {}, "clip");
+    }
+}
+
+TEST_P(Parts, Gate) {
+    for (const Gate gate : {Gate::head, Gate::element}) {
+        for (const std::int64_t width : {1, 7, 16, 130}) {
+            Layer layer({.embed_dim = 24, .heads = 4, .kv_heads = 2, .value_dim = width, .gate = gate});
+            expect_layer(layer, layer.rows(2, 5, 24), {}, "gate");
+        }
+        Layer cross({.embed_dim = 24, .heads = 4, .key_embed_dim = 9, .value_embed_dim = 9, .gate = gate}, false);
+        expect_layer(cross, cross.rows(2, 5, 24), {.key = cross.rows(2, 3, 9)}, "gate of cross attention");
+    }
+}
+
+TEST_P(Parts, DifferenceAndMergedNorm) {
+    for (const bool difference : {false, true}) {
+        for (const auto extent : {HeadNorm::Extent::head, HeadNorm::Extent::row}) {
+            for (const auto weight : {HeadNorm::Weight::none, HeadNorm::Weight::w, HeadNorm::Weight::one_plus_w}) {
+                MhaConfig config{.embed_dim = 24, .heads = 4, .kv_heads = 2, .value_dim = 12};
+                if (difference) config.difference = HeadDifference{0.37};
+                config.merged_norm = MergedNorm{.norm = {.extent = extent, .weight = weight}, .factor = 0.6};
+                Layer layer(config);
+                expect_layer(layer, layer.rows(2, 5, 24), {}, "merged norm");
+            }
+        }
+    }
+    MhaConfig plain{.embed_dim = 24, .heads = 4};
+    plain.difference = HeadDifference{-1.5};
+    Layer layer(plain);
+    expect_layer(layer, layer.rows(1, 5, 24), {}, "difference alone");
+}
+
+TEST_P(Parts, QkNorm) {
+    for (const auto kind : {HeadNorm::Kind::rms, HeadNorm::Kind::layer_norm}) {
+        for (const auto extent : {HeadNorm::Extent::head, HeadNorm::Extent::row}) {
+            for (const auto weight : {HeadNorm::Weight::none, HeadNorm::Weight::w, HeadNorm::Weight::one_plus_w}) {
+                for (const bool after : {false, true}) {
+                    MhaConfig config{.embed_dim = 24, .heads = 4, .kv_heads = 2, .mask = causal()};
+                    config.qk_norm =
+                        HeadNorm{.kind = kind, .extent = extent, .weight = weight, .after_rope = after};
+                    config.rope = Rope{.theta = 100};
+                    Layer layer(config, LayerParts{.norm_bias = extent == HeadNorm::Extent::head});
+                    expect_layer(layer, layer.rows(2, 6, 24), {}, "qk norm");
+                }
+            }
+        }
+    }
+}
+
+TEST_P(Parts, Latent) {
+    for (const std::int64_t q_rank : {0, 12}) {
+        for (const auto form : {Latent::Form::naive, Latent::Form::absorbed, Latent::Form::automatic}) {
+            MhaConfig config{.embed_dim = 32, .heads = 4, .head_dim = 14, .value_dim = 9, .mask = causal()};
+            config.latent = Latent{.q_rank = q_rank, .kv_rank = 20, .rope_dim = 6, .form = form};
+            config.rope = Rope{.theta = 100, .pairs = Rope::Pairs::interleaved};
+            Layer layer(config);
+            expect_layer(layer, layer.rows(2, 9, 32), {}, "latent");
+        }
+    }
+}
+
+// A latent layer without rotation, with a gate of its elements and a norm of the merged row.
+TEST_P(Parts, LatentWithOtherParts) {
+    for (const auto form : {Latent::Form::naive, Latent::Form::absorbed}) {
+        MhaConfig config{.embed_dim = 32, .heads = 4, .head_dim = 8, .value_dim = 10, .gate = Gate::element};
+        config.latent = Latent{.kv_rank = 20, .form = form};
+        config.merged_norm = MergedNorm{};
+        Layer layer(config);
+        expect_layer(layer, layer.rows(2, 5, 32), {}, "latent with gate");
+    }
+}
+
+TEST_P(Parts, Routing) {
+    for (const std::int64_t top_k : {1, 2, 5}) {
+        MhaConfig config{.embed_dim = 24, .kv_heads = 3, .head_dim = 8, .value_dim = 6, .mask = causal()};
+        config.routing = Routing{.experts = 5, .top_k = top_k};
+        for (const bool biases : {true, false}) {
+            Layer layer(config, biases);
+            for (const std::int64_t tokens : {1, 11})
+                expect_layer(layer, layer.rows(2, tokens, 24), {}, "routing");
+        }
+    }
+}
+
+// Equal logits: the expert with the lower index wins.
+TEST_P(Parts, RoutingTie) {
+    MhaConfig config{.embed_dim = 4, .kv_heads = 1, .head_dim = 4};
+    config.routing = Routing{.experts = 6, .top_k = 2};
+    Layer layer(config, false);
+    const std::vector<float> zeros(24, 0.0f);
+    layer.weights.router = ConstTensorView(zeros.data(), DType::f32, {6, 4});
+    const Tensor x = layer.rows(1, 3, 4);
+    expect_layer(layer, x, {}, "tie");
+    // Only the first two experts can have taken part.
+    const MultiHeadAttention all(layer.config, layer.weights);
+    config.routing->experts = 2;
+    layer.weights.router = layer.weights.router.slice(0, 0, 2);
+    layer.weights.expert_q = layer.weights.expert_q.slice(0, 0, 2);
+    layer.weights.expert_o = layer.weights.expert_o.slice(0, 0, 2);
+    const MultiHeadAttention two(config, layer.weights);
+    const Tensor a = all.forward(x), b = two.forward(x);
+    EXPECT_EQ(std::memcmp(a.data<float>(), b.data<float>(), static_cast<std::size_t>(a.count()) * 4), 0);
+}
+
+}  // namespace
+}  // namespace headwise
