@@ -130,6 +130,7 @@ const Case kCases[] = {
     {.name = "prefill", .B = 1, .H = 9, .G = 3, .D = 64, .T = 1024, .S = 1024, .causal = true},
     {.name = "prefill", .B = 1, .H = 4, .G = 1, .D = 256, .T = 1024, .S = 1024, .causal = true},
     {.name = "decode", .B = 1, .H = 32, .G = 8, .D = 128, .T = 1, .S = 16384, .decode = true},
+    {.name = "decode", .B = 1, .H = 32, .G = 1, .D = 128, .T = 1, .S = 16384, .decode = true},
     {.name = "decode", .B = 1, .H = 32, .G = 32, .D = 128, .T = 1, .S = 4096, .decode = true},
     {.name = "decode",
      .B = 1,

@@ -4,8 +4,14 @@
 #include <cstdint>
 
 #include "attend/problem.h"
+#include "attend/state.h"
 
 namespace headwise {
+
+// Keys are cut into pieces of kSplitKeys at multiples of it; a row walks over the tiles of each, and the states of the
+// pieces are folded in their order. So pieces can be tasks of their own, with the same bits.
+inline constexpr std::int64_t kSplitKeys = 1024;
+static_assert(kSplitKeys % kKeyTile == 0);
 
 // Rows [first, first + count) of kv head g of sequence b.
 struct RowBlock {
@@ -33,5 +39,16 @@ std::size_t row_scratch_bytes(const Problem& problem, std::int64_t rows, bool pa
 // Computes out and lse of the block. `packed` null: keys and values are read in place.
 // `scratch` is 64-byte aligned.
 void attend_rows(const Problem& problem, const RowBlock& block, const PackedHead* packed, void* scratch) noexcept;
+
+// The same in two steps: every piece of the keys, read in place, and then all of them together. Blocks of states are
+// 64-byte aligned.
+std::size_t state_bytes(const Problem& problem, std::int64_t rows) noexcept;
+void attend_piece(const Problem& problem, const RowBlock& block, std::int64_t piece, std::byte* states,
+                  void* scratch) noexcept;
+struct PieceStates {
+    std::byte* first;
+    std::int64_t count;
+};
+void finish_rows(const Problem& problem, const RowBlock& block, const PieceStates& pieces, void* scratch) noexcept;
 
 }  // namespace headwise
