@@ -8,6 +8,8 @@
 
 #include <headwise/mha.h>
 
+#include "mha_layer.h"
+
 namespace {
 
 std::atomic<int> allocations{0};
@@ -95,6 +97,35 @@ TEST_F(Steady, DecodingIntoACache) {
                 if (step == 2) first = allocations;
                 cache.append(kv, kv, {}, {.threads = 1});
                 attend(in, {.out = out}, {.threads = 1});
+            }
+            EXPECT_EQ(allocations, first);
+        }
+    }
+}
+
+// The same through the whole block, with every part that has scratch of its own.
+TEST_F(Steady, DecodeStepsOfALayer) {
+    MhaConfig plain{.embed_dim = 32, .heads = 4, .kv_heads = 2, .mask = causal() & window(20, 0)};
+    plain.rope = Rope{};
+    MhaConfig parts = plain;
+    parts.qk_norm = HeadNorm{}, parts.gate = Gate::element, parts.clip_qkv = 1, parts.temperature = Temperature{};
+    parts.difference = HeadDifference{0.5}, parts.merged_norm = MergedNorm{}, parts.zero_key = true;
+    MhaConfig latent{.embed_dim = 32, .heads = 4, .head_dim = 12, .mask = causal() & window(20, 0)};
+    latent.latent = Latent{.q_rank = 8, .kv_rank = 16, .rope_dim = 4, .form = Latent::Form::absorbed};
+    latent.rope = Rope{};
+    MhaConfig routed{.embed_dim = 32, .kv_heads = 2, .head_dim = 8, .mask = causal() & window(20, 0)};
+    routed.routing = Routing{.experts = 4, .top_k = 2};
+    for (const MhaConfig& config : {plain, parts, latent, routed}) {
+        for (const CacheKind kind : {CacheKind::contiguous, CacheKind::ring, CacheKind::paged}) {
+            test::Layer layer(config);
+            const MultiHeadAttention block(layer.config, layer.weights);
+            KvCache cache = make_cache(layer.config, {.batch = 2, .capacity = 64, .kind = kind, .page_size = 16});
+            const Tensor x = layer.rows(2, 1, 32);
+            Tensor y(DType::f32, {2, 1, 32});
+            int first = 0;
+            for (int step = 0; step < 60; ++step) {  // angles of 64 positions are made at a time
+                if (step == 3) first = allocations;
+                block.forward(x, y, {.cache = &cache, .execution = {.threads = 1}});
             }
             EXPECT_EQ(allocations, first);
         }

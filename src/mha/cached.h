@@ -16,9 +16,14 @@ std::int64_t keys_after(const Call& call);
 // their own, and those that only read, end at the last key.
 std::int64_t cache_offset(const Call& call, std::int64_t b);
 
-// Appends k and v [B,N,G,...] and attends. A ring that has no room for all of them beside what the rows still see takes
-// them piece by piece. `offsets` i64 [B] are those of inputs.positions.
+struct NewKeys {
+    ConstTensorView k{}, v{};      // [B,N,G,...] as append() takes them: no v where it lies inside the key
+    ConstTensorView attended_v{};  // as attend() takes it
+};
+
+// Appends new keys and attends. A ring that has no room for all of them beside what the rows still see takes them piece
+// by piece.
 void append_and_attend(const Block& block, const Call& call, AttendInputs inputs, const AttendOutputs& outputs,
-                       const TensorView& k, const TensorView& v, std::int64_t* offsets);
+                       const NewKeys& keys);
 
 }  // namespace headwise

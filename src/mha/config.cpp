@@ -182,4 +182,8 @@ MhaConfig resolve(const MhaConfig& given) {
     return config;
 }
 
+KvCache make_cache(const MhaConfig& config, const KvCacheConfig& wish) {
+    return KvCache(cache_config(config, wish));
+}
+
 }  // namespace headwise

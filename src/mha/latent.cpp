@@ -21,8 +21,13 @@ bool prefers_absorbed(const MhaConfig& c, std::int64_t T, std::int64_t S) {
     return absorbed < naive;
 }
 
-bool latent_absorbed(const MhaConfig& c, const Call& call, std::int64_t) {
-    return prefers_absorbed(c, call.T, call.N);
+// The lengths of a call are those before its append. A ring may have lost keys, and keeps its latents as they are.
+bool latent_absorbed(const MhaConfig& c, const Call& call, std::int64_t b) {
+    const KvCache* cache = call.options.cache;
+    if (cache == nullptr) return prefers_absorbed(c, call.T, call.N);
+    if (cache->config().kind == CacheKind::ring) return true;
+    return prefers_absorbed(c, call.appends() ? call.count(b) : call.T,
+                            cache->length(b) + (call.appends() ? call.count(b) : 0));
 }
 
 LatentForms latent_forms(const MhaConfig& c, const Call& call) {
