@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -14,47 +15,29 @@
 
 #include "core/check.h"
 #include "core/dtype.h"
+#include "reference_mask.h"
 
 namespace headwise::test {
 
-inline std::int64_t index4(const ConstTensorView& x, std::int64_t a, std::int64_t b, std::int64_t c,
-                           std::int64_t d) {
-    return a * x.stride(0) + b * x.stride(1) + c * x.stride(2) + d * x.stride(3);
+// The four words of Philox4x32-10 for a counter and a key, as its authors define it: ten rounds of two products.
+inline std::array<std::uint32_t, 4> philox_words(std::array<std::uint32_t, 4> c,
+                                                 std::array<std::uint32_t, 2> key) {
+    const auto high = [](std::uint64_t product) { return static_cast<std::uint32_t>(product >> 32); };
+    const auto low = [](std::uint64_t product) { return static_cast<std::uint32_t>(product); };
+    for (int round = 0; round < 10; ++round) {
+        const std::uint64_t p0 = 0xD2511F53ull * c[0], p1 = 0xCD9E8D57ull * c[2];
+        c = {high(p1) ^ c[1] ^ key[0], low(p1), high(p0) ^ c[3] ^ key[1], low(p0)};
+        key = {key[0] + 0x9E3779B9u, key[1] + 0xBB67AE85u};
+    }
+    return c;
 }
 
-// Element (b,h,i,t) of a tensor that is right-aligned to [B,H,T,S]; size-1 axes broadcast.
-inline std::int64_t broadcast_index(const ConstTensorView& x, const std::int64_t (&at)[4]) {
-    std::int64_t index = 0;
-    for (int axis = 0; axis < x.rank; ++axis) {
-        if (x.size(axis) != 1) index += at[4 - x.rank + axis] * x.stride(axis);
-    }
-    return index;
-}
-
-// Is key t of (b,h) visible to query row i?
-inline bool visible(const AttendInputs& in, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t t) {
-    const Mask& mask = in.mask;
-    std::int64_t offset = 0;
-    if (in.positions.align == Positions::Align::bottom_right) offset = in.k.size(1) - in.q.size(1);
-    if (in.positions.align == Positions::Align::per_sequence) {
-        offset =
-            load_i64(in.positions.offsets.data, in.positions.offsets.dtype, b * in.positions.offsets.stride(0));
-    }
-    const std::int64_t p = i + offset;
-    if (mask.causal && t > p) return false;
-    if (mask.window_left >= 0 && t < p - mask.window_left) return false;
-    if (mask.window_right >= 0 && t > p + mask.window_right) return false;
-    const ConstTensorView& lengths = mask.key_lengths;
-    if (!lengths.empty() && t >= load_i64(lengths.data, lengths.dtype, b * lengths.stride(0))) return false;
-    if (!mask.keep.empty()) {
-        if (static_cast<const std::uint8_t*>(mask.keep.data)[broadcast_index(mask.keep, {b, h, i, t})] == 0)
-            return false;
-    }
-    if (!mask.bias.empty()) {
-        const double added = load_f64(mask.bias.data, mask.bias.dtype, broadcast_index(mask.bias, {b, h, i, t}));
-        if (added == -std::numeric_limits<double>::infinity()) return false;
-    }
-    return true;
+// Does dropout keep the weight of key t in row i of (b,h)?
+inline bool kept(const Dropout& dropout, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t t) {
+    const auto word = [](auto n) { return static_cast<std::uint32_t>(n); };
+    const auto draw = philox_words({word(b), word(h), word(i), word(t)},
+                                   {word(dropout.seed & 0xffffffffu), word(dropout.seed >> 32)});
+    return static_cast<double>(draw[0]) >= dropout.probability * 4294967296.0;
 }
 
 template <class Real>
@@ -69,11 +52,35 @@ struct Judge {
     bool score_without_bias = false;  // take |s| in the bound before the additive tensor (finite lowest as a mask)
 };
 
+// Element of an optional tensor of factors or logits.
+template <class Real>
+Real element(const ConstTensorView& x, std::int64_t index) {
+    return static_cast<Real>(load_f64(x.data, x.dtype, index));
+}
+
+// What is added to the score of key t in row i of (b,h): tensor, ALiBi, bias by distance.
+template <class Real>
+Real added(const AttendInputs& in, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t t) {
+    const Pair at = place(in, b, i, t);
+    Real sum = 0;
+    if (!in.mask.bias.empty()) sum += element<Real>(in.mask.bias, broadcast_index(in.mask.bias, {b, h, i, t}));
+    if (const ConstTensorView& slopes = in.alibi_slopes; !slopes.empty()) {
+        sum += element<Real>(slopes, h * slopes.stride(0)) * static_cast<Real>(at.t - at.p);
+    }
+    if (const ConstTensorView& table = in.distance_bias.table; !table.empty()) {
+        const std::int64_t column =
+            std::clamp<std::int64_t>(at.t - at.p - in.distance_bias.first, 0, table.size(1) - 1);
+        sum += element<Real>(table, h * table.stride(0) + column * table.stride(1));
+    }
+    return sum;
+}
+
 template <class Real>
 struct Row {
-    std::vector<Real> s, size;  // score of each key; its share of M: |scale| sum |q k| + |s|
+    std::vector<Real> s, size;  // score of each key; its share of M: |scale tau| sum |q k| + |s|
     std::vector<bool> seen;
-    Real max = -std::numeric_limits<Real>::infinity(), sum = 0, M = 0;
+    Real max = -std::numeric_limits<Real>::infinity(), sum = 0, M = 0;  // max and sum: of the keys and the sink
+    Real sink = -std::numeric_limits<Real>::infinity();
     std::int64_t count = 0;
 };
 
@@ -82,9 +89,12 @@ template <class Real>
 Row<Real> reference_row(const AttendInputs& in, std::int64_t b, std::int64_t h, std::int64_t i,
                         const Judge& judge) {
     const std::int64_t S = in.k.size(1), D = in.q.size(3), g = h / (in.q.size(2) / in.k.size(2));
-    const Real scale = in.scale ? static_cast<Real>(*in.scale) : 1 / std::sqrt(static_cast<Real>(D));
+    Real scale = in.scale ? static_cast<Real>(*in.scale) : 1 / std::sqrt(static_cast<Real>(D));
+    if (!in.tau.empty()) scale *= element<Real>(in.tau, b * in.tau.stride(0) + i * in.tau.stride(1));
     const auto n = static_cast<std::size_t>(S);
     Row<Real> row{std::vector<Real>(n), std::vector<Real>(n), std::vector<bool>(n)};
+    if (!in.sinks.empty()) row.sink = element<Real>(in.sinks, h * in.sinks.stride(0));
+    Real best = row.max;  // of the keys alone
     for (std::size_t t = 0; t < n; ++t) {
         const auto key = static_cast<std::int64_t>(t);
         row.seen[t] = visible(in, b, h, i, key);
@@ -96,22 +106,54 @@ Row<Real> reference_row(const AttendInputs& in, std::int64_t b, std::int64_t h, 
             dot += q * k, absolute += std::abs(q * k);
         }
         row.s[t] = scale * dot;
-        row.size[t] = std::abs(scale) * absolute + std::abs(row.s[t]);
-        if (!in.mask.bias.empty()) {
-            const ConstTensorView& bias = in.mask.bias;
-            row.s[t] += static_cast<Real>(load_f64(bias.data, bias.dtype, broadcast_index(bias, {b, h, i, key})));
-            if (!judge.score_without_bias) row.size[t] = std::abs(scale) * absolute + std::abs(row.s[t]);
+        if (in.softcap > 0) {
+            const auto cap = static_cast<Real>(in.softcap);
+            row.s[t] = cap * std::tanh(row.s[t] / cap);
         }
-        row.max = row.s[t] > row.max ? row.s[t] : row.max;
+        const Real before = row.s[t];
+        row.s[t] += added<Real>(in, b, h, i, key);
+        row.size[t] = std::abs(scale) * absolute + std::abs(judge.score_without_bias ? before : row.s[t]);
+        best = row.s[t] > best ? row.s[t] : best;
         ++row.count;
     }
+    row.max = row.sink > best ? row.sink : best;
+    if (row.sink != -std::numeric_limits<Real>::infinity()) row.sum = std::exp(row.sink - row.max);
     for (std::size_t t = 0; t < n; ++t) {
         if (!row.seen[t]) continue;
-        const Real p = std::exp(row.s[t] - row.max);  // relative to the largest weight, which is 1
-        row.sum += p;
-        if (p > Real(1e-12)) row.M = std::max(row.M, row.size[t] + std::abs(row.s[t] - row.max));
+        row.sum += std::exp(row.s[t] - row.max);
+        if (std::exp(row.s[t] - best) > Real(1e-12)) {
+            row.M = std::max(row.M, row.size[t] + std::abs(row.s[t] - row.max));
+        }
     }
     return row;
+}
+
+// One output row, gate and dropout included, with its bound: `length_term` and `score_term` times sum of w |v|.
+template <class Real>
+struct OutRow {
+    Real out = 0, size = 0;
+};
+template <class Real>
+OutRow<Real> reference_out(const AttendInputs& in, const Row<Real>& row, const std::int64_t (&at)[4]) {
+    const auto [b, h, i, c] = at;
+    const std::int64_t g = h / (in.q.size(2) / in.k.size(2));
+    OutRow<Real> result;
+    for (std::size_t t = 0; t < row.s.size(); ++t) {
+        if (!row.seen[t]) continue;
+        const auto key = static_cast<std::int64_t>(t);
+        Real weight = std::exp(row.s[t] - row.max) / row.sum;
+        if (in.dropout.probability > 0) {
+            weight *= kept(in.dropout, b, h, i, key) ? 1 / (1 - static_cast<Real>(in.dropout.probability)) : 0;
+        }
+        const Real v = load_f64(in.v.data, in.v.dtype, index4(in.v, b, key, g, c));
+        result.out += weight * v, result.size += weight * std::abs(v);
+    }
+    if (const ConstTensorView& gate = in.gate; !gate.empty()) {
+        const std::int64_t index = b * gate.stride(0) + i * gate.stride(1) + h * gate.stride(2);
+        const Real factor = element<Real>(gate, index + (gate.rank == 4 ? c * gate.stride(3) : 0));
+        result.out *= factor, result.size *= std::abs(factor);
+    }
+    return result;
 }
 
 template <class Real = double>
@@ -131,28 +173,20 @@ Expected<Real> reference(const AttendInputs& in, const Judge& judge = {}) {
             for (std::int64_t i = 0; i < T; ++i) {
                 const Row<Real> row = reference_row<Real>(in, b, h, i, judge);
                 const auto at = static_cast<std::size_t>((b * H + h) * T + i);
-                if (row.count == 0) {  // out stays 0
-                    result.lse[at] = -std::numeric_limits<Real>::infinity();
+                if (row.count == 0) {  // out stays 0, whatever gate and sink are
+                    result.lse[at] = row.sink;
                     ++result.empty_rows;
                     continue;
                 }
-                const std::int64_t g = h / (H / in.k.size(2));
                 const Real length_term = u * (std::sqrt(static_cast<Real>(row.count)) + 8);
                 const Real score_term = 2 * u * (std::sqrt(static_cast<Real>(D)) / 4 + 2) * row.M;
                 result.lse[at] = row.max + std::log(row.sum);
                 result.lse_bound[at] = length_term * (1 + std::abs(result.lse[at])) + score_term;
                 for (std::int64_t c = 0; c < Dv; ++c) {
-                    Real out = 0, size = 0;
-                    for (std::size_t t = 0; t < row.s.size(); ++t) {
-                        if (!row.seen[t]) continue;
-                        const Real p = std::exp(row.s[t] - row.max) / row.sum;
-                        const auto key = static_cast<std::int64_t>(t);
-                        const Real v = load_f64(in.v.data, in.v.dtype, index4(in.v, b, key, g, c));
-                        out += p * v, size += p * std::abs(v);
-                    }
+                    const OutRow<Real> element = reference_out<Real>(in, row, {b, h, i, c});
                     const auto to = static_cast<std::size_t>(((b * T + i) * H + h) * Dv + c);
-                    result.out[to] = out;
-                    result.out_bound[to] = (length_term + score_term) * size + ut * std::abs(out) +
+                    result.out[to] = element.out;
+                    result.out_bound[to] = (length_term + score_term) * element.size + ut * std::abs(element.out) +
                                            (judge.out == DType::f16 ? Real(0x1p-25) : 0);
                 }
             }

@@ -49,7 +49,8 @@ Problem::Problem(const KernelTable& table, const AttendInputs& in, const AttendO
       Dv(key_shape(in).Dv),
       group(G > 0 ? H / G : 0),
       scale(in.scale ? *in.scale : 1.0 / std::sqrt(static_cast<double>(D))),
-      visibility(held.mask, held.positions, score_shape(in)) {}
+      visibility(held.mask, held.positions, score_shape(in)),
+      rules(in) {}
 
 void store_lse(const Problem& problem, const Visibility::Row& row, double value) noexcept {
     const TensorView& lse = problem.lse;

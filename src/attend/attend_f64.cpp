@@ -20,52 +20,82 @@ public:
         : problem_(problem),
           row_(row),
           g_(kv_head(row.h, problem.H, problem.G)),
-          range_(problem.visibility.row(row.b, row.i)),
+          spans_(problem.visibility.spans(row.b, row.i)),
+          range_(spans_.cover()),
           scores_(scratch),
           sums_(scratch + problem.S),
           visible_(reinterpret_cast<std::uint8_t*>(sums_ + problem.Dv)) {}
 
     void run() noexcept {
         score();
-        double sum = 0;
+        const double sink = problem_.rules.sink(row_.h);
+        if (seen_ == 0) return finish(1, sink);
+        // A sink is a key that has no value. NaN, and +inf by way of inf - inf, spread from here.
+        const double top = sink > max_ ? sink : max_;
+        double sum = sink == -kInfinity ? 0.0 : std::exp(sink - top);
         for (std::int64_t t = range_.begin; t < range_.end; ++t) {
             if (!visible_[t]) continue;
-            scores_[t] = std::exp(scores_[t] - max_);
+            scores_[t] = std::exp(scores_[t] - top);
             sum += scores_[t];
         }
-        std::fill_n(sums_, problem_.Dv, 0.0);
-        for (std::int64_t t = range_.begin; t < range_.end; ++t) {
-            if (!visible_[t]) continue;
-            const auto* v = static_cast<const double*>(head_row(problem_.v, row_.b, t, g_));
-            for (std::int64_t c = 0; c < problem_.Dv; ++c) sums_[c] += scores_[t] * v[c];
-        }
-        void* out = head_row(problem_.out, row_.b, row_.i, row_.h);
-        for (std::int64_t c = 0; c < problem_.Dv; ++c) {
-            store_f64(out, problem_.out.dtype, c, seen_ == 0 ? 0.0 : sums_[c] / sum);
-        }
-        store_lse(problem_, row_, seen_ == 0 ? -kInfinity : max_ + std::log(sum));
+        add_values();
+        finish(sum, top + std::log(sum));
     }
 
 private:
     // scores_ and visible_ of every key in range_, their maximum and number.
     void score() noexcept {
         const auto* q = static_cast<const double*>(head_row(problem_.q, row_.b, row_.i, row_.h));
+        const double scale = problem_.scale * problem_.rules.tau(row_.b, row_.i), cap = problem_.rules.softcap;
+        const Visibility::Place place = problem_.visibility.place(row_.b, row_.i);
         for (std::int64_t t = range_.begin; t < range_.end; ++t) {
             double bias = 0;
-            visible_[t] = problem_.visibility.read_f64(row_, t, bias);
+            visible_[t] = spans_.contains(t) && problem_.visibility.read_f64(row_, t, bias);
             if (!visible_[t]) continue;
             const auto* k = static_cast<const double*>(head_row(problem_.k, row_.b, t, g_));
-            double dot = 0;
-            for (std::int64_t d = 0; d < problem_.D; ++d) dot += problem_.scale * q[d] * k[d];
-            scores_[t] = dot + bias;
+            double s = 0;
+            for (std::int64_t d = 0; d < problem_.D; ++d) s += scale * q[d] * k[d];
+            if (cap > 0) s = cap * std::tanh(s / cap);
+            if (problem_.rules.has_position_bias()) {
+                bias += problem_.rules.position_bias(row_.h, distance_of(t - place.keys.begin, place.p));
+            }
+            scores_[t] = s + bias;
             max_ = scores_[t] > max_ ? scores_[t] : max_;
             ++seen_;
         }
     }
 
+    static std::int64_t distance_of(std::int64_t t, std::int64_t p) noexcept {
+        std::int64_t distance = 0;
+        if (!__builtin_sub_overflow(t, p, &distance)) return distance;
+        return p < 0 ? std::numeric_limits<std::int64_t>::max() : std::numeric_limits<std::int64_t>::min();
+    }
+
+    void add_values() noexcept {
+        std::fill_n(sums_, problem_.Dv, 0.0);
+        for (std::int64_t t = range_.begin; t < range_.end; ++t) {
+            if (!visible_[t]) continue;
+            const auto* v = static_cast<const double*>(head_row(problem_.v, row_.b, t, g_));
+            double weight = scores_[t];
+            if (problem_.rules.has_dropout() && !problem_.rules.keeps(row_, t)) weight *= 0;
+            for (std::int64_t c = 0; c < problem_.Dv; ++c) sums_[c] += weight * v[c];
+        }
+    }
+
+    void finish(double sum, double lse) noexcept {
+        void* out = head_row(problem_.out, row_.b, row_.i, row_.h);
+        const double divisor = sum * problem_.rules.keep_share();
+        for (std::int64_t c = 0; c < problem_.Dv; ++c) {
+            const double gate = problem_.rules.has_gate() ? problem_.rules.gate(row_, c) : 1.0;
+            store_f64(out, problem_.out.dtype, c, seen_ == 0 ? 0.0 : sums_[c] / divisor * gate);
+        }
+        store_lse(problem_, row_, lse);
+    }
+
     const Problem& problem_;
     const Visibility::Row row_;
     const std::int64_t g_;
+    const KeySpans spans_;
     const KeyRange range_;
     double* scores_;
     double* sums_;

@@ -105,8 +105,9 @@ private:
             const Scratch scratch(bytes + row_bytes_);
             const PackedHead packed = packed_of(head, scratch.data());
             const std::int64_t end = keys_of(problem_, whole_head(head)).end;
-            for (std::int64_t tile = packed.first_tile; tile * kKeyTile < end; ++tile)
-                pack_tile(head, packed, tile);
+            for (std::int64_t tile = packed.first_tile; tile * kKeyTile < end; ++tile) {
+                if (tile_is_seen(problem_, whole_head(head), tile)) pack_tile(head, packed, tile);
+            }
             for (std::int64_t n = 0; n < blocks_; ++n) {
                 attend_rows(problem_, block_of(head, n), &packed, scratch.data() + bytes);
             }
@@ -126,9 +127,7 @@ private:
             const std::int64_t count = std::min(wave, heads - first);
             parallel_for(execution_, count * layout_.tiles, [&](std::int64_t task) {
                 const std::int64_t head = first + task % count, tile = task / count;
-                const KeyRange keys = keys_of(problem_, whole_head(head));
-                if ((tile + 1) * kKeyTile <= keys.begin || tile * kKeyTile >= keys.end) return;
-                pack_tile(head, packed(head, first), tile);
+                if (tile_is_seen(problem_, whole_head(head), tile)) pack_tile(head, packed(head, first), tile);
             });
             // From the last block on: under a causal mask the longest come first.
             parallel_for(execution_, count * blocks_, [&](std::int64_t task) {

@@ -8,6 +8,7 @@
 
 #include "attend/key_source.h"
 #include "attend/mask.h"
+#include "attend/score_rules.h"
 #include "heads/bands.h"
 #include "kernels/kernel_table.h"
 
@@ -27,6 +28,7 @@ struct Problem {
     std::int64_t group;  // query heads of one kv head, H / G
     double scale;
     Visibility visibility;
+    ScoreRules rules;
 
     std::int64_t rows_of_kv_head() const noexcept { return T * group; }
     // Multiply-adds of all heads if every key were visible; only for choosing how to run.

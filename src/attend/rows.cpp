@@ -82,11 +82,11 @@ private:
     }
 
     void walk(const KeyRange& keys, const RowStates& states) noexcept {
-        states_ = states;
+        states_ = states, needed_ = keys;
         clear_states(states, block_.count);
         const std::int64_t step = call_rows(problem_);
         for (std::int64_t first = keys.begin / kKeyTile * kKeyTile; first < keys.end; first += kKeyTile) {
-            if (packed_ == nullptr) read_keys(first, keys);
+            has_keys_ = false;
             for (std::int64_t row = 0, rows = 0; row < block_.count; row += rows) {
                 rows = block_.count - row;
                 if (rows >= step + problem_.kernels.tile_rows) rows = step;  // a few left over join the last call
@@ -101,15 +101,22 @@ private:
         if (!memory_.rules.see(first, row, tile)) return;
         const AttendKernels& kernels = problem_.kernels.attend;
         if (packed_ == nullptr) {
+            if (!has_keys_) read_keys(first);
             kernels.scores_in_place(tile, keys_.k);
-            kernels.softmax(tile);
+            weigh(first, row, tile);
             kernels.values_in_place(tile, keys_.v);
         } else {
             const std::int64_t n = first / kKeyTile - packed_->first_tile;
             kernels.scores(tile, packed_->keys + n * kKeyTile * problem_.D);
-            kernels.softmax(tile);
+            weigh(first, row, tile);
             kernels.values(tile, packed_->values + n * kKeyTile * padded_columns(problem_), packed_->finite[n]);
         }
+    }
+
+    void weigh(std::int64_t first, std::int64_t row, const AttendTile& tile) const noexcept {
+        memory_.rules.cap(tile);
+        problem_.kernels.attend.softmax(tile);
+        memory_.rules.drop(first, row, tile);
     }
 
     AttendTile tile_of(std::int64_t first, std::int64_t row, int count) const noexcept {
@@ -131,9 +138,11 @@ private:
                 .scratch = memory_.scratch};
     }
 
-    void read_keys(std::int64_t first, const KeyRange& needed) noexcept {
+    // Only once somebody is known to see a key of the tile.
+    void read_keys(std::int64_t first) noexcept {
+        has_keys_ = true;
         keys_ = problem_.keys.read(
-            {.b = block_.b, .g = block_.g, .first = first, .keys = keys_in_tile(first), .needed = needed},
+            {.b = block_.b, .g = block_.g, .first = first, .keys = keys_in_tile(first), .needed = needed_},
             memory_.gathered);
     }
 
@@ -147,7 +156,9 @@ private:
     Carver carver_;
     RowScratch memory_;
     RowStates states_;        // of the piece at hand
+    KeyRange needed_{};       // keys of it that somebody sees
     KeySource::Rows keys_{};  // of the tile at hand, where they are not packed
+    bool has_keys_ = false;
 };
 
 }  // namespace
@@ -155,6 +166,14 @@ private:
 KeyRange keys_of(const Problem& problem, const RowBlock& block) noexcept {
     const std::int64_t last = block.first + block.count - 1;
     return problem.visibility.rows(block.b, block.first / problem.group, last / problem.group);
+}
+
+bool tile_is_seen(const Problem& problem, const RowBlock& block, std::int64_t tile) noexcept {
+    const KeyRange keys{tile * kKeyTile, std::min((tile + 1) * kKeyTile, problem.S)};
+    if (!keys_of(problem, block).meets(keys)) return false;
+    const Visibility& mask = problem.visibility;
+    const bool holes = mask.has_tensors() || mask.has_gaps() || mask.has_documents();
+    return !holes || mask.sees(block.b, block.g * problem.group, problem.group, keys);
 }
 
 std::int64_t padded_columns(const Problem& problem) noexcept {

@@ -30,6 +30,9 @@ struct PackedHead {
 // The keys that at least one row of the block can see.
 KeyRange keys_of(const Problem& problem, const RowBlock& block) noexcept;
 
+// Does a row of the block, which is a whole kv head, see a key of this tile? If not, nobody may read it.
+bool tile_is_seen(const Problem& problem, const RowBlock& block, std::int64_t tile) noexcept;
+
 // Dv rounded up to whole panels.
 std::int64_t padded_columns(const Problem& problem) noexcept;
 

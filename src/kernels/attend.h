@@ -50,12 +50,12 @@ struct KeyRows {
     Storage storage;
 };
 
-// The order of a tile: scores, softmax, values. Rows that see nothing of the tile are left alone.
+// The order of a tile: scores, cap_scores where there is a cap, softmax, values. Rows that see nothing of the tile are left alone.
 struct AttendKernels {
     // to[i] = scale * from[i] for i < D.
     void (*load_query)(float* to, const void* from, Storage storage, int64_t D, float scale);
-    // to[i] = o[i] / sum for i < Dv; a sum of 0 gives NaN.
-    void (*store_output)(void* to, Storage storage, const float* o, float sum, int64_t Dv);
+    // to[i] = o[i] / sum * gate[i] for i < Dv; a sum of 0 gives NaN. `gate` may be null; else room for whole vectors.
+    void (*store_output)(void* to, Storage storage, const float* o, float sum, const float* gate, int64_t Dv);
 
     // One tile of keys -> [ceil(keys / panel)][D][panel], missing keys 0; panel = 2 * lanes.
     void (*pack_keys)(float* to, const KeyRows& k, int keys, int64_t D);
@@ -66,6 +66,8 @@ struct AttendKernels {
     void (*scores)(const AttendTile& tile, const float* packed_keys);
     void (*scores_in_place)(const AttendTile& tile, const KeyRows& k);
 
+    // p = cap * tanh(p / cap), cap > 0, where the row sees the key.
+    void (*cap_scores)(const AttendTile& tile, float cap);
     // p = exp(p + bias - max) with the maximum of everything seen so far; sum and o follow when the maximum rises.
     void (*softmax)(const AttendTile& tile);
 

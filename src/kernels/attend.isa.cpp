@@ -4,6 +4,7 @@
 #include "kernels/attend_softmax.h"
 #include "kernels/attend_tile.h"
 #include "kernels/storage.h"
+#include "kernels/tanh.h"
 
 namespace headwise::HEADWISE_ISA {
 namespace {
@@ -35,17 +36,20 @@ void load_query(float* to, const void* from, Storage storage, int64_t D, float s
 }
 
 template <Storage kStorage>
-void store_output_of(void* to, const float* o, float sum, int64_t Dv) {
+void store_output_of(void* to, const float* o, float sum, const float* gate, int64_t Dv) {
     const Vec divisor = set1(sum);
     // + 0 makes a -0 positive: its sign would tell whether hidden keys were multiplied or left out.
-    const auto result = [&](int64_t c) { return add(div(load(o + c), divisor), zero()); };
+    const auto result = [&](int64_t c) {
+        const Vec mean = add(div(load(o + c), divisor), zero());
+        return gate == nullptr ? mean : mul(mean, load(gate + c));
+    };
     int64_t c = 0;
     for (; c + kLanes <= Dv; c += kLanes) store_as(to, kStorage, c, result(c));
     if (c < Dv) store_as_n(to, kStorage, c, result(c), static_cast<int>(Dv - c));
 }
 
-void store_output(void* to, Storage storage, const float* o, float sum, int64_t Dv) {
-    with_storage(storage, [&](auto type) { store_output_of<type()>(to, o, sum, Dv); });
+void store_output(void* to, Storage storage, const float* o, float sum, const float* gate, int64_t Dv) {
+    with_storage(storage, [&](auto type) { store_output_of<type()>(to, o, sum, gate, Dv); });
 }
 
 // ---- packing ------------------------------------------------------------------------------------------------
@@ -141,6 +145,19 @@ void scores_in_place(const AttendTile& tile, const KeyRows& k) {
             }
             multiply_columns(scores_of(tile, group, tile.scratch, kTurned, key), group.rows,
                              least(tile.keys - key, kTurned));
+        }
+    }
+}
+
+void cap_scores(const AttendTile& tile, float cap) {
+    for (int row = 0; row < tile.rows; ++row) {
+        const int end = tile.begin[row] < tile.end[row] ? round_up(tile.end[row], kStep) : 0;
+        float* const p = tile.p + row * kKeyTile;
+        for (int key = tile.begin[row] / kStep * kStep; key < end; key += kStep) {
+            Vec s[kSums];
+            unroll<kSums>([&](auto i) __attribute__((always_inline)) { s[i] = load(p + key + i * kLanes); });
+            soft_cap(s, cap);
+            unroll<kSums>([&](auto i) __attribute__((always_inline)) { store(p + key + i * kLanes, s[i]); });
         }
     }
 }
@@ -318,7 +335,7 @@ void values_in_place(const AttendTile& tile, const KeyRows& v) {
 }  // namespace
 
 extern const AttendKernels kAttendKernels;
-const AttendKernels kAttendKernels = {load_query,      store_output, pack_keys, pack_values,    scores,
-                                      scores_in_place, softmax,      values,    values_in_place};
+const AttendKernels kAttendKernels = {load_query,      store_output, pack_keys, pack_values, scores,
+                                      scores_in_place, cap_scores,   softmax,   values,      values_in_place};
 
 }  // namespace headwise::HEADWISE_ISA

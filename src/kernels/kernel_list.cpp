@@ -41,6 +41,7 @@ constexpr Kernel kKernels[] = {
     {"attend_pack_values", [](const KernelTable& table) { return table.attend.pack_values != nullptr; }},
     {"attend_scores", [](const KernelTable& table) { return table.attend.scores != nullptr; }},
     {"attend_scores_in_place", [](const KernelTable& table) { return table.attend.scores_in_place != nullptr; }},
+    {"attend_cap_scores", [](const KernelTable& table) { return table.attend.cap_scores != nullptr; }},
     {"attend_softmax", [](const KernelTable& table) { return table.attend.softmax != nullptr; }},
     {"attend_values", [](const KernelTable& table) { return table.attend.values != nullptr; }},
     {"attend_values_in_place", [](const KernelTable& table) { return table.attend.values_in_place != nullptr; }},

@@ -21,17 +21,11 @@ const std::vector<std::string> kAttributes = {
     "empty_rows", "views",       "judge",   "nonfinite",   "hidden_pairs",
     "checked_by"};
 
-void require_off(const Value& attributes, const std::string& name) {
-    const Value* value = attributes.find(name);
-    const bool off = !value || value->is_null() || (value->kind == Value::Kind::number && value->amount == 0);
-    if (!off) throw Unsupported{name};
-}
-
 void require_supported(const Test& test) {
     const Value& attributes = test.attributes();
     if (attributes.at("op").as_text() != "attention") throw Unsupported{"op " + attributes.at("op").as_text()};
-    for (const char* name : {"softcap", "chunk", "keep_first", "tau"}) require_off(attributes, name);
-    std::vector<std::string> known = {"mask", "bias", "key_lengths", "dout", "dlse"};
+    std::vector<std::string> known = {"mask", "bias", "key_lengths", "alibi_slopes", "sink", "tau",
+                                      "gate", "cu_q", "cu_k",        "dout",         "dlse"};
     const Value& views = attributes.at("views");
     for (const Value& view : views.items) known.push_back(view.at("tensor").as_text());
     for (const auto& [name, decl] : test.inputs) {
@@ -65,18 +59,25 @@ BasicView<Data> place(const Value& view, const BasicView<Data>& storage, std::ar
 }
 
 // The rule where one names the offsets, so that the defaults are tested too.
-Positions read_positions(const Value& attributes, std::vector<std::int64_t>& offsets) {
+Positions read_positions(const Value& attributes, const Documents& documents, std::vector<std::int64_t>& offsets) {
     const std::string& rule = attributes.at("offset_rule").as_text();
     offsets = attributes.at("offsets").as_integers();
-    const std::int64_t bottom_right = attributes.at("S").as_integer() - attributes.at("T").as_integer();
-    const std::int64_t named = rule == "bottom_right" ? bottom_right : 0;
+    const auto length = [](const ConstTensorView& cu, std::size_t d) {
+        const auto n = static_cast<std::int64_t>(d);
+        return test::number(cu, n + 1) - test::number(cu, n);
+    };
+    const auto named = [&](std::size_t sequence) {
+        if (rule != "bottom_right") return std::int64_t{0};
+        if (documents.queries.empty()) return attributes.at("S").as_integer() - attributes.at("T").as_integer();
+        return length(documents.keys, sequence) - length(documents.queries, sequence);
+    };
     if (rule == "explicit") {
         return Positions::at(
             ConstTensorView(offsets.data(), DType::i64, {static_cast<std::int64_t>(offsets.size())}));
     }
     if (rule != "bottom_right" && rule != "top_left") throw Unsupported{"offset_rule " + rule};
-    if (std::any_of(offsets.begin(), offsets.end(), [&](std::int64_t offset) { return offset != named; })) {
-        throw BadData("the offsets are not those of the rule " + rule);
+    for (std::size_t n = 0; n < offsets.size(); ++n) {
+        if (offsets[n] != named(n)) throw BadData("the offsets are not those of the rule " + rule);
     }
     return rule == "top_left" ? Positions::top_left() : Positions{};
 }
@@ -95,16 +96,25 @@ Outcome run_attention(const Test& test, const Execution& execution) {
     };
 
     std::vector<std::int64_t> offsets;
-    AttendInputs in{.q = input("q", {B, H, T, size("D")}),
-                    .k = input("k", {B, G, S, size("D")}),
-                    .v = input("v", {B, G, S, size("Dv")}),
-                    .mask = {.causal = attributes.at("causal").as_bool(),
-                             .window_left = size("window_left"),
-                             .window_right = size("window_right"),
-                             .key_lengths = tensors.optional_input("key_lengths"),
-                             .keep = tensors.optional_input("mask"),
-                             .bias = tensors.optional_input("bias")},
-                    .positions = read_positions(attributes, offsets)};
+    AttendInputs in{
+        .q = input("q", {B, H, T, size("D")}),
+        .k = input("k", {B, G, S, size("D")}),
+        .v = input("v", {B, G, S, size("Dv")}),
+        .mask = {.causal = attributes.at("causal").as_bool(),
+                 .window_left = size("window_left"),
+                 .window_right = size("window_right"),
+                 .keep_first = size("keep_first"),
+                 .chunk = size("chunk"),
+                 .key_lengths = tensors.optional_input("key_lengths"),
+                 .documents = {.queries = tensors.optional_input("cu_q"), .keys = tensors.optional_input("cu_k")},
+                 .keep = tensors.optional_input("mask"),
+                 .bias = tensors.optional_input("bias")},
+        .softcap = attributes.at("softcap").as_number(),
+        .tau = tensors.optional_input("tau"),
+        .alibi_slopes = tensors.optional_input("alibi_slopes"),
+        .sinks = tensors.optional_input("sink"),
+        .gate = tensors.optional_input("gate")};
+    in.positions = read_positions(attributes, in.mask.documents, offsets);
     if (!attributes.at("scale").is_null()) in.scale = attributes.at("scale").as_number();
 
     const DType dtype = dtype_of(attributes.at("dtype").as_text());
