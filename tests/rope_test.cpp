@@ -144,7 +144,9 @@ TEST_P(RopeTest, TablesByTokenAndByPosition) {
             const HeadRows before = x;
             HeadRows y = x, z = x;
             const ConstTensorView per_token = std::as_const(cos).view().split_axis(0, 2, 3);
-            rotate(table(), x.view(), layout, {per_token, std::as_const(sin).view().split_axis(0, 2, 3)}, {}, {});
+            const std::int64_t cached[] = {1000, 2000};  // rows of the tokens do not move behind a cache
+            const RopeTables own{per_token, std::as_const(sin).view().split_axis(0, 2, 3)};
+            rotate(table(), x.view(), layout, own, {.offsets = {cached, DType::i64, {2}}}, {});
             expect_rows(before, x, [](std::int64_t b, std::int64_t t) { return b * 3 + t; });
             rotate(table(), y.view(), layout, {cos.view().slice(0, 0, 3), sin.view().slice(0, 0, 3)}, {}, {});
             expect_rows(before, y, [](std::int64_t, std::int64_t t) { return t; });

@@ -143,7 +143,7 @@ void rotate(const KernelTable& kernels, const TensorView& heads, const RopeLayou
     const bool direct = tables.cos.dtype == DType::f32 && tables.sin.dtype == DType::f32 && !layout.inverse;
     const auto row_of = [&](const ConstTensorView& table, std::int64_t b, std::int64_t t) {
         std::int64_t at = 0;
-        if (!positions.given.empty() || !positions.offsets.empty()) {
+        if (!positions.given.empty()) {
             at = position_of(positions, b, t) * table.stride(0);
         } else {
             at = table.rank == 3 ? b * table.stride(0) + t * table.stride(1) : t * table.stride(0);

@@ -51,8 +51,8 @@ struct RopePositions {
 
 std::int64_t position_of(const RopePositions& positions, std::int64_t b, std::int64_t t) noexcept;
 
-// Turn heads [B,T,N,D] (f32, bf16 or f16, innermost stride 1) in place. Shapes are trusted; positions by which `tables`
-// are read lie inside them. The order of q and k, of layers and of calls does not matter: nothing is remembered.
+// Turn heads [B,T,N,D] (f32, bf16 or f16, innermost stride 1) in place. Shapes are trusted. Tables have a row for each
+// token, or are read by positions.given, which then lie inside them; they ignore positions.offsets.
 void rotate(const KernelTable& kernels, const TensorView& heads, const Rotation& rotation,
             const RopePositions& positions, const Execution& execution);
 void rotate(const KernelTable& kernels, const TensorView& heads, const RopeLayout& layout,
