@@ -184,6 +184,25 @@ void print_steps(const Trace& trace) {
         trace.split_merge_copied_bytes == 0 ? ": the addresses above are windows on the same buffers." : ".");
 }
 
+void print_cache(const CacheAccount& cache) {
+    std::printf("\nWhat the layer keeps of every token, in %s\n  %s\n", cache.type.c_str(),
+                wrap(cache.note, 98, 2).c_str());
+    if (cache.kind == "none") return;
+    std::printf("  %s cache: %s B held, %s tokens in its longest sequence\n", cache.kind.c_str(),
+                std::to_string(cache.held_bytes).c_str(), std::to_string(cache.length).c_str());
+}
+
+Json cache_json(const CacheAccount& cache) {
+    return Json::object({{"kind", cache.kind},
+                         {"type", cache.type},
+                         {"held_bytes", cache.held_bytes},
+                         {"length", cache.length},
+                         {"token_bytes", cache.token_bytes},
+                         {"multi_head_token_bytes", cache.multi_head_token_bytes},
+                         {"window", cache.window},
+                         {"note", cache.note}});
+}
+
 Json steps_json(const Trace& trace) {
     Json list = Json::array();
     for (const TraceStep& step : trace.steps) {
@@ -227,6 +246,7 @@ Exit trace(const TraceOptions& options) {
                             {"input", shape_json(x.view())},
                             {"steps", steps_json(flow)},
                             {"split_merge_copied_bytes", flow.split_merge_copied_bytes},
+                            {"cache", cache_json(flow.cache)},
                             {"heads", heads_json(flow, config.heads)},
                             {"variants", variants_json(variants, tokens)}}));
     } else {
@@ -234,6 +254,7 @@ Exit trace(const TraceOptions& options) {
             options.layer.model.empty() ? "" : join(options.layer.model, ", layer ", options.layer.layer, ", ");
         std::printf("From x to y: %s%s\n%s\n", source.c_str(), layer.family.c_str(), describe(config).c_str());
         print_steps(flow);
+        print_cache(flow.cache);
         print_heads(flow, config.heads);
         print_variants(variants, tokens);
     }

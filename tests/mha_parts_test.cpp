@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -129,6 +130,77 @@ TEST_P(Parts, Routing) {
             for (const std::int64_t tokens : {1, 11})
                 expect_layer(layer, layer.rows(2, tokens, 24), {}, "routing");
         }
+    }
+}
+
+TEST_P(Parts, ScoreRules) {
+    MhaConfig config{.embed_dim = 24, .heads = 4, .kv_heads = 2, .mask = causal()};
+    const auto expect = [&](const LayerParts& parts, const char* what) {
+        Layer layer(config, parts);
+        for (const std::int64_t tokens : {1, 9, 40}) expect_layer(layer, layer.rows(2, tokens, 24), {}, what);
+    };
+    config.softcap = 0.8;
+    expect({}, "softcap");
+    config.softcap = 0;
+    config.scale = -0.4;
+    expect({}, "negative scale");
+    config.scale = {};
+    expect({.sinks = true}, "sinks");
+    expect({.alibi = true}, "alibi");
+    config.zero_key = true;
+    expect({}, "zero key");
+    expect({.sinks = true}, "zero key and sinks");
+    config.zero_key = false;
+    config.temperature = Temperature{.scale = 0.7, .floor_scale = 3};
+    expect({}, "temperature");
+    config.mask = causal() & chunked(4);
+    expect({}, "temperature and chunk");
+}
+
+TEST_P(Parts, RelativeBias) {
+    for (const bool bidirectional : {true, false}) {
+        for (const std::int64_t buckets : {4, 8, 32}) {
+            for (const std::int64_t distance : {17, 40, 128}) {
+                MhaConfig config{.embed_dim = 24, .heads = 4, .scale = 1};
+                config.relative_bias =
+                    RelativeBias{.buckets = buckets, .max_distance = distance, .bidirectional = bidirectional};
+                if (!bidirectional) config.mask = causal();
+                Layer layer(config);
+                expect_layer(layer, layer.rows(1, 60, 24), {}, "relative bias");
+            }
+        }
+    }
+}
+
+// Explicit places of the rows: what depends on t - p follows them, the rotation has positions of its own.
+TEST_P(Parts, Positions) {
+    MhaConfig config{.embed_dim = 24, .heads = 4, .mask = causal() & window(4, 0)};
+    config.temperature = Temperature{.scale = 0.7, .floor_scale = 3};
+    config.rope = Rope{.theta = 100};
+    Layer layer(config, LayerParts{.alibi = true});
+    const Tensor x = layer.rows(2, 9, 24);
+    const std::int64_t offsets[] = {2, -3};
+    expect_layer(layer, x, {.positions = Positions::at(ConstTensorView(offsets, DType::i64, {2}))}, "offsets");
+    expect_layer(layer, x, {.positions = Positions::top_left()}, "top left");
+    std::vector<std::int32_t> places;
+    for (int i = 0; i < 18; ++i) places.push_back(i * 5 % 11);
+    expect_layer(layer, x, {.rope_positions = ConstTensorView(places.data(), DType::i32, {2, 9})}, "rotation");
+}
+
+// Packed documents: the temperature counts from the start of each, as masks and alibi do.
+TEST_P(Parts, Documents) {
+    MhaConfig config{.embed_dim = 24, .heads = 4, .mask = causal()};
+    config.temperature = Temperature{.scale = 0.7, .floor_scale = 2};
+    Layer layer(config, LayerParts{.alibi = true});
+    const MultiHeadAttention block(layer.config, layer.weights);
+    const Tensor x = layer.rows(1, 12, 24);
+    const std::int64_t ends[] = {0, 5, 5, 12};
+    const Tensor y = block.forward(x, {.mask = documents(ConstTensorView(ends, DType::i64, {4}))});
+    for (const auto& [first, count] : {std::pair<std::int64_t, std::int64_t>{0, 5}, {5, 7}}) {
+        const Tensor alone = block.forward(x.view().slice(1, first, count));
+        EXPECT_EQ(std::memcmp(alone.data<float>(), y.data<float>() + first * 24,
+                              static_cast<std::size_t>(count * 24) * 4),
+                  0);
     }
 }
 
