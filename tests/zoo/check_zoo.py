@@ -69,6 +69,10 @@ def make_inputs(case):
         return dict(input_ids=ids, attention_mask=mask, decoder_input_ids=decoder_ids), {"encoder": mask}
     if case.inputs == "audio":
         return dict(input_values=torch.randn(BATCH, 400, generator=random, dtype=torch.float64)), {}
+    if case.inputs == "spectrum":
+        decoder_ids = torch.randint(3, 60, (BATCH, PAIR_LENGTH), generator=random)
+        return dict(input_features=torch.randn(BATCH, 8, 40, generator=random, dtype=torch.float64),
+                    decoder_input_ids=decoder_ids), {}
     pixels = torch.randn(BATCH, 3, 16, 16, generator=random, dtype=torch.float64)
     if case.inputs == "image":
         return dict(pixel_values=pixels), {}
@@ -129,6 +133,39 @@ def find_modules(model, case):
     return notes
 
 
+def legacy_spelling(config):
+    """The same config.json in the words of transformers 4, or None where this script does not know them."""
+    old = {key: value for key, value in config.items() if key not in ("rope_parameters", "layer_types")}
+    rope = dict(config.get("rope_parameters") or {})
+    if any(isinstance(value, dict) for value in rope.values()) or "text_config" in config:
+        return None
+    if rope:
+        neox = config.get("model_type") == "gpt_neox"
+        old["rotary_emb_base" if neox else "rope_theta"] = rope.pop("rope_theta", 10000.0)
+        if "partial_rotary_factor" in rope:
+            old["rotary_pct" if neox else "partial_rotary_factor"] = rope.pop("partial_rotary_factor")
+        kind = rope.pop("rope_type", "default")
+        old["rope_scaling"] = None if kind == "default" else {"type": kind} | rope
+    old["torch_dtype"] = old.pop("dtype", "float32")
+    return old
+
+
+def write_legacy(model, directory):
+    """Beside config.json, where the model class reads both alike. Returns whether it has."""
+    config = json.loads((directory / "config.json").read_text())
+    old = legacy_spelling(config)
+    if old is None or old.keys() == config.keys():
+        return False
+    try:
+        again, same = type(model.config).from_dict(old).to_dict(), model.config.to_dict()
+    except Exception:  # the model class cannot do without the new words
+        return False
+    if any(again.get(key) != same.get(key) for key in ("rope_parameters", "layer_types", "sliding_window")):
+        return False
+    (directory / "config.legacy.json").write_text(json.dumps(old, indent=1))
+    return True
+
+
 def write_case(case, folder):
     """Returns the line of the manifest."""
     torch.manual_seed(SEED)
@@ -136,6 +173,8 @@ def write_case(case, folder):
     directory = folder / case.name
     directory.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(directory)
+    files = ["cases.safetensors", "model.safetensors", "config.json"]
+    files += ["config.legacy.json"] if write_legacy(model, directory) else []
     model.double()
     notes = find_modules(model, case)
     inputs, masks = make_inputs(case)
@@ -155,13 +194,13 @@ def write_case(case, folder):
         own = f"{note.part.side}.mask" if note.part.side else "mask"
         points.append({"key": key, "layer": note.layer, "kind": note.part.kind, "module": note.name,
                        "position_ids": f"{key}.positions", "padding_mask": own if own in tensors else None,
-                       "kv_mask": "encoder.mask" if note.part.kind == "cross" else None, "split": None, "grads": False,
+                       "kv_mask": "encoder.mask" if note.part.kind == "cross" and masks else None, "split": None, "grads": False,
                        "step_stored": False})
     tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
     safetensors.torch.save_file(tensors, directory / "cases.safetensors")
     return {"id": case.name, "family": case.name.split("/")[0], "dir": case.name, "model_type": model.config.model_type,
-            "architecture": case.model, "rules": [], "points": points, "legacy_config": False,
-            "sha256": {"cases.safetensors": "", "model.safetensors": "", "config.json": ""}}
+            "architecture": case.model, "rules": [], "points": points, "legacy_config": len(files) > 3,
+            "sha256": {file: "" for file in files}}
 
 
 def positions(x):
@@ -203,8 +242,11 @@ def main():
                     traceback.print_exc()
         (folder / "manifest.json").write_text(json.dumps({"format": 1, "cases": lines}))
         results = judge(arguments.runner, folder) if lines else []
-    bad = 0
+    bad, refused = 0, {case.name: case.refused for case in cases if case.refused}
     for result in results:
+        expected = refused.get(result["name"].split(":")[0])
+        if expected and result["status"] == "SKIP" and expected in result["reason"]:
+            result["status"] = "PASS"
         worst = max((output["worst_ratio"] for output in result["outputs"]), default=float("nan"))
         bad += result["status"] != "PASS"
         print(f"{result['status']:5} {result['name']:50} {worst:10.3g}  {result['reason'][:200]}")

@@ -23,8 +23,8 @@ class Case:
     model: str  # class of transformers
     settings: dict
     parts: list
-    inputs: str = "text"  # text, image, audio, text_pair (encoder and decoder), image_text
-    legacy: dict = dataclasses.field(default_factory=dict)
+    inputs: str = "text"  # text, image, audio, spectrum, text_pair (encoder and decoder), image_text
+    refused: str = ""  # headwise must refuse the model with a message that holds this
 
 
 DECODER = [Part(r"layers\.(\d+)\.self_attn$", "causal_self")]
@@ -42,8 +42,13 @@ def rope(theta=10000.0, **more):
     return dict(rope_parameters=dict(rope_type="default", rope_theta=theta) | more)
 
 
-def decoder(name, model, parts=DECODER, **settings):
-    return Case(name, model, GROUPED | ROWS | settings, parts)
+def decoder(name, model, refused="", parts=None, **settings):
+    return Case(name, model, GROUPED | ROWS | settings, parts or DECODER, refused=refused)
+
+
+def own_names(name, model, module, **settings):
+    """Families with their own words in config.json and in module names."""
+    return Case(name, model, dict(vocab_size=64) | ROWS | settings, [Part(module, "causal_self")])
 
 
 MOE = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32)
@@ -96,7 +101,8 @@ DECODERS = [
     decoder("nemotron/bias", "NemotronForCausalLM", attention_bias=True, head_dim=24,
             **rope(partial_rotary_factor=0.25)),
     decoder("olmoe/norm", "OlmoeForCausalLM", num_experts=4, num_experts_per_tok=2),
-    decoder("olmoe/clip", "OlmoeForCausalLM", num_experts=4, num_experts_per_tok=2, clip_qkv=0.7, attention_bias=True),
+    decoder("olmoe/bias", "OlmoeForCausalLM", num_experts=4, num_experts_per_tok=2, attention_bias=True),
+    decoder("olmoe/clip", "OlmoeForCausalLM", "clip_qkv", num_experts=4, num_experts_per_tok=2, clip_qkv=0.7),
     decoder("olmo/clip", "OlmoForCausalLM", clip_qkv=0.7),
     decoder("olmo2/row_norm", "Olmo2ForCausalLM"),
     decoder("olmo3/windows", "Olmo3ForCausalLM", num_hidden_layers=4, sliding_window=4),
@@ -118,13 +124,50 @@ DECODERS = [
     decoder("smollm3/nope", "SmolLM3ForCausalLM", num_hidden_layers=4),
     decoder("deepseek_v3/latent", "DeepseekV3ForCausalLM", num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16,
             qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10, first_k_dense_replace=2),
-    Case("gpt2/plain", "GPT2LMHeadModel",
-         dict(n_embd=64, n_layer=2, n_head=4, n_positions=64, vocab_size=64, scale_attn_by_inverse_layer_idx=True,
-              **ROWS),
-         [Part(r"h\.(\d+)\.attn$", "causal_self")]),
-    Case("gpt_neox/partial", "GPTNeoXForCausalLM", SMALL | ROWS, [Part(r"layers\.(\d+)\.attention$", "causal_self")]),
-    Case("bloom/alibi", "BloomForCausalLM", dict(hidden_size=48, n_layer=2, n_head=6, vocab_size=64) | ROWS,
-         [Part(r"h\.(\d+)\.self_attention$", "causal_self")]),
+    decoder("deepseek_v2/latent", "DeepseekV2ForCausalLM", num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=16,
+            qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10, first_k_dense_replace=2),
+    decoder("ministral/windows", "MinistralForCausalLM", head_dim=16, sliding_window=4),
+    decoder("phi3/longrope", "Phi3ForCausalLM", original_max_position_embeddings=8, max_position_embeddings=64,
+            **rope(rope_type="longrope", short_factor=[1.0, 1.1] * 4, long_factor=[1.5, 3.0] * 4)),
+    decoder("hunyuan_v1_dense/norm", "HunYuanDenseV1ForCausalLM", head_dim=16),
+    decoder("nanochat/backwards", "NanoChatForCausalLM"),
+    decoder("bitnet/sub_norm", "BitNetForCausalLM"),
+    decoder("diffllama/difference", "DiffLlamaForCausalLM"),
+    Case("persimmon/norm", "PersimmonForCausalLM", SMALL | ROWS | dict(qk_layernorm=True), DECODER),
+    Case("persimmon/no_norm", "PersimmonForCausalLM", SMALL | ROWS | dict(qk_layernorm=False), DECODER),
+    decoder("qwen3_next/gate", "Qwen3NextForCausalLM", head_dim=16, **MOE, num_hidden_layers=4),
+    decoder("llama4/chunks", "Llama4ForCausalLM", head_dim=16, num_hidden_layers=4, attention_chunk_size=5,
+            num_local_experts=2, intermediate_size_mlp=32, moe_layers=[], attn_scale=0.2, floor_scale=4),
+    decoder("jetmoe/routed", "JetMoeForCausalLM", parts=[Part(r"layers\.(\d+)\.self_attention$", "causal_self")],
+            kv_channels=16, num_local_experts=3, num_experts_per_tok=2),
+    own_names("gpt2/by_layer", "GPT2LMHeadModel", r"h\.(\d+)\.attn$", n_embd=64, n_layer=2, n_head=4, n_positions=64,
+              scale_attn_by_inverse_layer_idx=True),
+    own_names("gpt2/unscaled", "GPT2LMHeadModel", r"h\.(\d+)\.attn$", n_embd=64, n_layer=2, n_head=4, n_positions=64,
+              scale_attn_weights=False),
+    own_names("gpt_bigcode/one_kv_head", "GPTBigCodeForCausalLM", r"h\.(\d+)\.attn$", n_embd=64, n_layer=2, n_head=4,
+              n_positions=64, multi_query=True),
+    own_names("gpt_bigcode/all_kv_heads", "GPTBigCodeForCausalLM", r"h\.(\d+)\.attn$", n_embd=64, n_layer=2, n_head=4,
+              n_positions=64, multi_query=False),
+    own_names("gptj/plain", "GPTJForCausalLM", r"h\.(\d+)\.attn$", n_embd=64, n_layer=2, n_head=4, n_positions=64,
+              rotary_dim=8),
+    own_names("codegen/plain", "CodeGenForCausalLM", r"h\.(\d+)\.attn$", n_embd=64, n_layer=2, n_head=4,
+              n_positions=64, rotary_dim=8),
+    own_names("gpt_neo/local", "GPTNeoForCausalLM", r"h\.(\d+)\.attn\.attention$", hidden_size=64, num_layers=2,
+              num_heads=4, max_position_embeddings=64, window_size=4, attention_types=[[["global", "local"], 1]]),
+    own_names("gpt_neox/partial", "GPTNeoXForCausalLM", r"layers\.(\d+)\.attention$", **SMALL),
+    own_names("gpt_neox/no_bias", "GPTNeoXForCausalLM", r"layers\.(\d+)\.attention$", **SMALL, attention_bias=False),
+    own_names("falcon/multi_query", "FalconForCausalLM", r"h\.(\d+)\.self_attention$", hidden_size=64,
+              num_hidden_layers=2, num_attention_heads=4),
+    own_names("falcon/grouped", "FalconForCausalLM", r"h\.(\d+)\.self_attention$", hidden_size=64,
+              num_hidden_layers=2, num_attention_heads=4, new_decoder_architecture=True, num_kv_heads=2, bias=True),
+    own_names("falcon/all_kv_heads", "FalconForCausalLM", r"h\.(\d+)\.self_attention$", hidden_size=64,
+              num_hidden_layers=2, num_attention_heads=4, multi_query=False),
+    own_names("bloom/alibi", "BloomForCausalLM", r"h\.(\d+)\.self_attention$", hidden_size=48, n_layer=2, n_head=6),
+    own_names("mpt/clip", "MptForCausalLM", r"blocks\.(\d+)\.attn$", d_model=64, n_layers=2, n_heads=4, max_seq_len=64,
+              attn_config=dict(clip_qkv=0.7, alibi=True)),
+    own_names("dbrx/clip", "DbrxForCausalLM", r"blocks\.(\d+)\.norm_attn_norm\.attn$", d_model=64, n_layers=2,
+              n_heads=4, max_seq_len=64, attn_config=dict(clip_qkv=0.7, kv_n_heads=2, rope_theta=10000.0),
+              ffn_config=dict(ffn_hidden_size=32, moe_num_experts=2, moe_top_k=1)),
     Case("opt/bias", "OPTForCausalLM",
          dict(hidden_size=64, ffn_dim=48, num_hidden_layers=2, num_attention_heads=4, vocab_size=64,
               max_position_embeddings=64, word_embed_proj_dim=64) | ROWS, DECODER),
@@ -189,6 +232,9 @@ OTHERS = [
     Case("wav2vec2/stable_norm", "Wav2Vec2Model", AUDIO | dict(do_stable_layer_norm=True, feat_extract_norm="layer"),
          AUDIO_PARTS, "audio"),
     Case("hubert/plain", "HubertForCTC", AUDIO, AUDIO_PARTS, "audio"),
+    Case("whisper/plain", "WhisperForConditionalGeneration",
+         PAIR_SIZES | dict(num_mel_bins=8, max_source_positions=20, max_target_positions=64, suppress_tokens=None,
+                           begin_suppress_tokens=None), PAIR, "spectrum"),
     Case("bart/plain", "BartForConditionalGeneration", PAIR_SIZES, PAIR, "text_pair"),
     Case("mbart/plain", "MBartForConditionalGeneration", PAIR_SIZES, PAIR, "text_pair"),
     Case("marian/plain", "MarianMTModel", PAIR_SIZES, PAIR, "text_pair"),
