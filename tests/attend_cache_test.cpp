@@ -186,6 +186,36 @@ TEST_P(AttendCacheTest, ChunksOfAPrefill) {
     }
 }
 
+// The first keys stay visible and held, however far the window has moved on.
+TEST_P(AttendCacheTest, RingWithItsFirstKeys) {
+    const NanMemory memory;
+    const Operands x({.T = 500, .S = 500, .H = 2, .G = 1, .D = 8, .Dv = 8});
+    Tensor keep(DType::boolean, {500, 500});  // the same by a tensor: window or t < 4, and causal
+    for (std::int64_t p = 0; p < 500; ++p) {
+        for (std::int64_t t = 0; t <= p; ++t) keep.data<std::uint8_t>()[p * 500 + t] = t >= p - 140 || t < 4;
+    }
+    AttendInputs whole = x.inputs();
+    whole.mask = headwise::keep(keep);
+    const Result expected(table(), whole);
+    KvCache cache({.batch = 1,
+                   .kv_heads = 1,
+                   .key_dim = 8,
+                   .value_dim = 8,
+                   .capacity = 145 + 30,
+                   .keep_first = 4,
+                   .kind = CacheKind::ring});
+    for (std::int64_t at = 0; at < 500; at += 25) {
+        cache.append(x.k.view.slice(1, at, 25), x.v.view.slice(1, at, 25));
+        AttendInputs in;
+        in.q = x.q.view.slice(1, at, 25), in.cache = &cache;
+        in.mask = causal() & window(140, -1, 4);
+        const Result part(table(), in);
+        ASSERT_EQ(std::memcmp(part.out.view.data, head_row(expected.out.view, 0, at, 0), 25 * 16 * sizeof(float)),
+                  0)
+            << "at " << at;
+    }
+}
+
 TEST_P(AttendCacheTest, PagesOfTheCaller) {
     const NanMemory memory;
     for (const DType dtype : {DType::f32, DType::bf16}) {

@@ -83,7 +83,8 @@ struct AttendPart {
     ConstTensorView lse{};  // [B,H,T] f32 or f64
 };
 // Joins parts by their lse, in order: as if one call had seen all their keys. `sinks` (f32 [H], may be empty) joins last,
-// once. A part whose lse is -inf is the identity, whatever its out holds. Throws invalid_argument.
+// once. A part whose lse is -inf is the identity, whatever its out holds; NaN or +inf makes the row NaN. All types may
+// differ; sums are in f32, or in f64 where a part is. `out` may be the out of a part. Throws invalid_argument.
 HEADWISE_API void merge(std::span<const AttendPart> parts, const AttendOutputs& outputs,
                         const ConstTensorView& sinks = {}, const Execution& execution = {});
 

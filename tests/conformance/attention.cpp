@@ -85,6 +85,7 @@ Positions read_positions(const Value& attributes, const Documents& documents, st
 }  // namespace
 
 Outcome run_attention(const Test& test, const Execution& execution) {
+    if (test.attributes().at("op").as_text() == "merge") return run_merge(test, execution);
     require_supported(test);
     const Value& attributes = test.attributes();
     const auto size = [&](const char* letter) { return attributes.at(letter).as_integer(); };

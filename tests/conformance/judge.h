@@ -62,6 +62,7 @@ std::string find_written_gap(const Tensor& storage, const TensorView& view);
 // ---- one adapter per suite: a test of the manifest onto the public interface ----------------------------------
 
 Outcome run_attention(const Test& test, const Execution& execution);
+Outcome run_merge(const Test& test, const Execution& execution);
 Outcome run_onnx(const Test& test, const Execution& execution);
 Outcome run_torch_mha(const Test& test, const Execution& execution);
 Outcome run_rope_norm(const Test& test, const Execution& execution);
