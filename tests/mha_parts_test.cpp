@@ -204,6 +204,44 @@ TEST_P(Parts, Documents) {
     }
 }
 
+// Keys that every query sees, whatever masks say: with them no row is empty.
+TEST_P(Parts, ExtraKey) {
+    for (const bool zero : {false, true}) {
+        for (const bool sinks : {false, true}) {
+            MhaConfig config{.embed_dim = 24, .heads = 4, .kv_heads = 2, .value_dim = 5, .softcap = 3};
+            config.gate = Gate::head, config.zero_key = zero, config.mask = causal();
+            Layer layer(config, LayerParts{.sinks = sinks, .extra = true});
+            const Tensor x = layer.rows(2, 6, 24);
+            expect_layer(layer, x, {}, "causal");
+            expect_layer(layer, x, {.positions = Positions::top_left()}, "top left");
+            const std::int64_t lengths[] = {3, 0};
+            const ConstTensorView counts(lengths, DType::i64, {2});
+            expect_layer(layer, x, {.mask = key_lengths(counts)}, "lengths");
+            std::vector<std::uint8_t> see(36, 0);
+            see[8] = 1;
+            expect_layer(layer, x, {.mask = keep(ConstTensorView(see.data(), DType::boolean, {6, 6}))}, "keep");
+        }
+    }
+}
+
+TEST_P(Parts, ExtraKeyBehindACache) {
+    MhaConfig config{.embed_dim = 24, .heads = 4, .kv_heads = 2, .mask = causal()};
+    config.zero_key = true;
+    Layer layer(config, LayerParts{.extra = true});
+    const MultiHeadAttention block(layer.config, layer.weights);
+    const Tensor x = layer.rows(2, 6, 24), whole = block.forward(x);
+    KvCache cache = make_cache(config, {.batch = 2, .capacity = 6});
+    Tensor y(DType::f32, {2, 6, 24}), lse(DType::f32, {2, 4, 6}), lse_whole(DType::f32, {2, 4, 6});
+    block.forward(x, y, {.lse = lse_whole});
+    for (const auto& [first, count] : {std::pair<std::int64_t, std::int64_t>{0, 4}, {4, 2}}) {
+        block.forward(x.view().slice(1, first, count), y.view().slice(1, first, count),
+                      {.cache = &cache, .lse = lse.view().slice(2, first, count)});
+    }
+    EXPECT_EQ(std::memcmp(y.data<float>(), whole.data<float>(), static_cast<std::size_t>(y.count()) * 4), 0);
+    EXPECT_EQ(std::memcmp(lse.data<float>(), lse_whole.data<float>(), static_cast<std::size_t>(lse.count()) * 4),
+              0);
+}
+
 // Equal logits: the expert with the lower index wins.
 TEST_P(Parts, RoutingTie) {
     MhaConfig config{.embed_dim = 4, .kv_heads = 1, .head_dim = 4};

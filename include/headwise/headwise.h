@@ -11,5 +11,6 @@
 #include <headwise/mha_config.h>
 #include <headwise/scores.h>
 #include <headwise/tensor.h>
+#include <headwise/torch_mha.h>
 #include <headwise/trace.h>
 #include <headwise/weights.h>

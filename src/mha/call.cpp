@@ -131,10 +131,9 @@ Call check_call(const Block& block, const ConstTensorView& x, const TensorView& 
     } else if (!options.counts.empty()) {
         call.mask = call.mask & key_lengths(options.counts);
     }
-    check(block.extra_key.empty() && options.scores_to.empty(),
-          "forward: this version takes no extra key and writes no scores yet");
     check(block.extra_key.empty() || options.dropout.probability == 0,
           "forward: dropout in a layer with an extra key, whose weight has no counter of its own");
+    check(options.scores_to.empty(), "forward: this version writes no scores yet");
     check_score_request(block, call);
     return call;
 }

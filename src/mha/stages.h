@@ -19,6 +19,13 @@ void prepare_heads(const Block& block, const Call& call, const Flow& flow);
 AttendInputs attend_inputs(const Block& block, const Call& call, const Flow& flow);
 void check_attention(const Block& block, const Call& call, const Flow& flow);
 void attend_heads(const Block& block, const Call& call, const Flow& flow);
+void attend_latent(const Block& block, const Call& call, const Flow& flow, const AttendInputs& inputs,
+                   const AttendOutputs& outputs);
+void write_scores(const Block& block, const Call& call, const Flow& flow, AttendInputs inputs);
+
+// The extra key joins what attention over the real keys has left. Its scores: no mask, bias or position touches it.
+void join_extra_key(const Block& block, const Call& call, const Flow& flow);
+AttendInputs extra_key_inputs(const Block& block, const Call& call, const Flow& flow);
 
 // 4 and 5: gate, difference of head pairs, norm of the merged row, W_O or the experts' way back.
 void merge_and_project(const Block& block, const Flow& flow, const Execution& execution);
