@@ -9,7 +9,7 @@
 namespace headwise {
 
 enum class ScoreKind : std::uint8_t {
-    raw,      // scale * tau * <q, k> of every key, hidden or not
+    raw,      // scale * tau * <q, k> of every key, hidden or not; -inf where a cache or page table holds none
     capped,   // after softcap
     masked,   // after bias and mask: -inf where hidden
     weights,  // softmax: exp(masked - lse), 0 where hidden; dropout and gate do not enter
@@ -24,7 +24,7 @@ struct ScoreRequest {
 
 // Writes to [B,heads,rows,S], f32 (f64 for f64 inputs), any strides. `lse` [B,H,T] as attend() wrote it for the same
 // inputs; only read for weights, and computed where it is empty. inputs.v may be empty. Exact: the same score bits as
-// attend() has.
+// attend() has. Throws invalid_argument before anything is written.
 HEADWISE_API void attend_scores(const AttendInputs& inputs, const ConstTensorView& lse,
                                 const ScoreRequest& request, const TensorView& to,
                                 const Execution& execution = {});

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "attend/problem.h"
+#include "attend/score_f64.h"
 #include "core/dtype.h"
 #include "core/parallel.h"
 #include "core/storage.h"
@@ -20,8 +21,8 @@ public:
         : problem_(problem),
           row_(row),
           g_(kv_head(row.h, problem.H, problem.G)),
-          spans_(problem.visibility.spans(row.b, row.i)),
-          range_(spans_.cover()),
+          score_(problem, row),
+          range_(score_.keys()),
           scores_(scratch),
           sums_(scratch + problem.S),
           visible_(reinterpret_cast<std::uint8_t*>(sums_ + problem.Dv)) {}
@@ -45,30 +46,12 @@ public:
 private:
     // scores_ and visible_ of every key in range_, their maximum and number.
     void score() noexcept {
-        const auto* q = static_cast<const double*>(head_row(problem_.q, row_.b, row_.i, row_.h));
-        const double scale = problem_.scale * problem_.rules.tau(row_.b, row_.i), cap = problem_.rules.softcap;
-        const Visibility::Place place = problem_.visibility.place(row_.b, row_.i);
         for (std::int64_t t = range_.begin; t < range_.end; ++t) {
-            double bias = 0;
-            visible_[t] = spans_.contains(t) && problem_.visibility.read_f64(row_, t, bias);
+            visible_[t] = score_.masked(t, scores_[t]);
             if (!visible_[t]) continue;
-            const auto* k = static_cast<const double*>(head_row(problem_.k, row_.b, t, g_));
-            double s = 0;
-            for (std::int64_t d = 0; d < problem_.D; ++d) s += scale * q[d] * k[d];
-            if (cap > 0) s = cap * std::tanh(s / cap);
-            if (problem_.rules.has_position_bias()) {
-                bias += problem_.rules.position_bias(row_.h, distance_of(t - place.keys.begin, place.p));
-            }
-            scores_[t] = s + bias;
             max_ = scores_[t] > max_ ? scores_[t] : max_;
             ++seen_;
         }
-    }
-
-    static std::int64_t distance_of(std::int64_t t, std::int64_t p) noexcept {
-        std::int64_t distance = 0;
-        if (!__builtin_sub_overflow(t, p, &distance)) return distance;
-        return p < 0 ? std::numeric_limits<std::int64_t>::max() : std::numeric_limits<std::int64_t>::min();
     }
 
     void add_values() noexcept {
@@ -95,7 +78,7 @@ private:
     const Problem& problem_;
     const Visibility::Row row_;
     const std::int64_t g_;
-    const KeySpans spans_;
+    const ScoreF64 score_;
     const KeyRange range_;
     double* scores_;
     double* sums_;

@@ -60,6 +60,12 @@ KeySource::KeySource(const KernelTable& kernels, const AttendInputs& in) noexcep
     v_stride_ = cache_->config.value_in_key ? k_stride_ : quantized_ ? cache_->layout.value_row : shape_.Dv;
 }
 
+std::int64_t KeySource::held(std::int64_t b) const noexcept {
+    if (kind_ == Kind::cache) return cache_->at(b).length;
+    const ConstTensorView& lengths = in_.mask.key_lengths;
+    return kind_ == Kind::views ? shape_.S : load_i64(lengths.data, lengths.dtype, b * lengths.stride(0));
+}
+
 KeySource::Run KeySource::run_at(std::int64_t b, std::int64_t g, std::int64_t key) const noexcept {
     if (kind_ == Kind::cache) {
         const CacheRows rows = cache_->rows_at(b, g, key);

@@ -53,6 +53,12 @@ public:
     bool gathers() const noexcept { return gathers_; }
     std::int64_t scratch_floats() const noexcept { return gathers_ ? kKeyTile * (shape_.D + shape_.Dv) : 0; }
 
+    // Keys [0, held(b)) of a sequence lie in memory, but for those that a ring has overwritten.
+    std::int64_t held(std::int64_t b) const noexcept;
+    bool holds(std::int64_t b, std::int64_t key) const noexcept {
+        return cache_ != nullptr ? cache_->holds(b, key) : key < held(b);
+    }
+
     struct Rows {
         KeyRows k, v;
     };
