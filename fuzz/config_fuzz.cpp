@@ -4,7 +4,7 @@
 #include <headwise/weights.h>
 
 #include "target.h"
-#include "weights/families.h"
+#include "weights/plan.h"
 
 using namespace headwise;
 
@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::accepts([&] {
         const FileLimits limits;
         const Json root = parse_json_tree(fuzz::as_text(data, size), limits.json_depth, "config.json");
-        const ModelPlan plan = plan_model(root, "config.json", std::nullopt);
+        const LayerPlan plan = plan_layer(root, "config.json", {});
         const MhaConfig& c = plan.config;
         fuzz::require(c.embed_dim > 0 && c.heads > 0 && c.kv_heads > 0 && c.head_dim > 0 && plan.layers > 0);
         fuzz::require(c.heads % c.kv_heads == 0);

@@ -76,30 +76,40 @@ HEADWISE_API Tensor load_tensor(const std::string& spec, const FileLimits& limit
 
 struct LayerOptions {
     std::int64_t layer = 0;
+    std::string part{};  // which attention of the layer, where there are several: "decoder", "encoder" or
+                         // "cross"; "text" or "vision"; "self" or "cross". Empty: the first of these.
     std::optional<DType> dtype{};  // storage of weights, q, k, v and y; default f32
     std::optional<bool> causal{};  // where the family leaves it open; an error where it does not
     FileLimits limits{};
 };
 
-// One attention layer as its files have it, before packing (F64 is rounded to f32).
+// One attention layer as its files have it, before packing (F64 is rounded to f32). Fused tensors are cut, transposed
+// ones turned and heads put in order, so that each member is what MhaWeights says; members that a layer lacks are empty.
 struct LayerWeights {
     MhaConfig config;
-    std::string family;                                 // "bert", "roberta", "llama"
-    std::vector<std::string> tensors;                   // the checkpoint names that were used
-    Tensor q, k, v, o, q_bias, k_bias, v_bias, o_bias;  // biases may be empty
+    std::string family;                // "bert", "roberta", "llama"
+    std::vector<std::string> tensors;  // the checkpoint names that were used
+    Tensor q, k, v, o, q_bias, k_bias, v_bias, o_bias;
+    Tensor q_norm, k_norm, q_norm_bias, k_norm_bias;
+    Tensor sinks, alibi_slopes, relative_bias, gate, gate_bias, merged_norm;
+    Tensor q_down, q_down_bias, q_down_norm, kv_down, kv_down_bias, kv_down_norm, kv_up;
+    Tensor router, expert_q, expert_o;
+    Tensor lambda_q1, lambda_k1, lambda_q2, lambda_k2;  // made config.difference
     HEADWISE_API MhaWeights weights() const;
 };
 
-// Reads config.json and the weights of one layer. Errors: unsupported for a family, a key of config.json or a tensor
-// of the layer that headwise does not know (the message names it; nothing that might change the result is ignored),
-// bad_data for missing tensors and wrong shapes. `directory` may also be a GGUF file, here and below: then the same holds
-// for its metadata (docs/gguf.md).
+// Reads config.json and the weights of one layer; docs/models.md lists the families. Errors: unsupported for a family,
+// a key of config.json or a tensor of the layer that headwise does not know (the message names it; nothing that might
+// change the result is ignored), bad_data for missing tensors and wrong shapes. `directory` may also be a GGUF file, here
+// and below: then the same holds for its metadata (docs/gguf.md).
 HEADWISE_API LayerWeights load_layer(const std::string& directory, const LayerOptions& options = {});
 
 // load_layer, packed for this CPU.
 HEADWISE_API MultiHeadAttention load_attention(const std::string& directory, const LayerOptions& options = {});
 
-// The layers of a model directory whose attention weights are present (a sample may hold only some).
-HEADWISE_API std::vector<std::int64_t> stored_layers(const std::string& directory, const FileLimits& limits = {});
+// The layers of a model directory whose attention weights are present (a sample may hold only some). Reads `part` and
+// `limits` of the options.
+HEADWISE_API std::vector<std::int64_t> stored_layers(const std::string& directory,
+                                                     const LayerOptions& options = {});
 
 }  // namespace headwise

@@ -71,17 +71,37 @@ std::optional<Config> Config::object(std::string_view key) {
     return Config(*value, text(where_, ": ", key));
 }
 
-void Config::refuse_unknown(std::span<const std::string_view> harmless) const {
+const Json* Config::list(std::string_view key) { return expect(key, Json::Kind::array, "a list"); }
+
+bool Config::given(std::string_view key) {
+    understood_.emplace(key);
+    return object_->find(key) != nullptr;
+}
+
+void Config::ignore(std::string_view key) { understood_.emplace(key); }
+
+void Config::refuse_unknown(std::initializer_list<std::string_view> harmless) const {
     for (std::size_t i = 0; i < object_->keys.size(); ++i) {
         const std::string& key = object_->keys[i];
         if (object_->items[i].kind == Json::Kind::null || key.starts_with('_') || understood_.contains(key))
             continue;
-        if (std::find(harmless.begin(), harmless.end(), key) != harmless.end()) continue;
+        if (std::any_of(harmless.begin(), harmless.end(),
+                        [&](std::string_view list) { return contains_word(list, key); }))
+            continue;
         fail(
             ErrorCode::unsupported, where_, ": the key ", quote(key),
             " is unknown to headwise and might change what attention computes; if it does not, remove it from the "
             "file");
     }
+}
+
+bool contains_word(std::string_view list, std::string_view word) noexcept {
+    if (word.empty()) return false;
+    for (std::size_t at = list.find(word); at != std::string_view::npos; at = list.find(word, at + 1)) {
+        const std::size_t end = at + word.size();
+        if ((at == 0 || list[at - 1] == ' ') && (end == list.size() || list[end] == ' ')) return true;
+    }
+    return false;
 }
 
 Json read_config(const std::string& path, const FileLimits& limits) {

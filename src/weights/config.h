@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -30,11 +30,14 @@ public:
     std::optional<std::string> string(std::string_view key);
     std::optional<std::string> spelling(std::string_view key);  // true, false, or a string as it is; else its kind
     std::optional<Config> object(std::string_view key);
+    const Json* list(std::string_view key);  // null if absent or null
     const Json* find(std::string_view key);  // null if absent or null
+    bool given(std::string_view key);        // the key is there, perhaps with null
+    void ignore(std::string_view key);       // understood, and without effect here
 
-    // Throws Error unsupported for the first key that is neither understood nor in `harmless`. Names that begin with
-    // '_' are private notes of the program that wrote the file.
-    void refuse_unknown(std::span<const std::string_view> harmless) const;
+    // `harmless`: keys separated by blanks. Throws Error unsupported for the first key that is neither understood nor
+    // in one of the lists. Names that begin with '_' are private notes of the program that wrote the file.
+    void refuse_unknown(std::initializer_list<std::string_view> harmless) const;
 
 private:
     const Json* expect(std::string_view key, Json::Kind kind, const char* wanted);
@@ -43,6 +46,9 @@ private:
     std::string where_;
     std::set<std::string, std::less<>> understood_;
 };
+
+// Is `word` one of the words of `list`, which blanks separate?
+bool contains_word(std::string_view list, std::string_view word) noexcept;
 
 // The whole file as a tree whose root is an object.
 Json read_config(const std::string& path, const FileLimits& limits);

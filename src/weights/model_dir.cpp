@@ -1,14 +1,16 @@
 #include <algorithm>
-#include <charconv>
-#include <set>
+#include <cmath>
+#include <cstring>
 #include <utility>
 
 #include <headwise/weights.h>
 
 #include "core/check.h"
 #include "weights/config.h"
-#include "weights/families.h"
 #include "weights/gguf_layer.h"
+#include "weights/layer_names.h"
+#include "weights/layout.h"
+#include "weights/plan.h"
 #include "weights/quote.h"
 
 namespace headwise {
@@ -16,151 +18,176 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-std::string config_path(const std::string& directory) { return directory + "/config.json"; }
-
-// "[base] module" of one layer.
-std::string module_name(const Family& family, std::string_view base, std::int64_t layer) {
-    const std::size_t mark = family.module.find('#');
-    return text(base, family.module.substr(0, mark), layer, family.module.substr(mark + 1));
-}
-
-std::vector<std::string_view> projections(const Family& family) {
-    return {family.q, family.k, family.v, family.o};
-}
-
-std::string describe_layers(const std::vector<std::int64_t>& layers) {
-    if (layers.empty()) return "none";
-    std::string result;
-    for (const std::int64_t layer : layers) result += (result.empty() ? "" : ", ") + std::to_string(layer);
-    return result;
-}
-
-// The layers below plan.layers whose four weights are all there.
-std::vector<std::int64_t> complete_layers(const ModelPlan& plan, const std::vector<std::string>& names) {
-    const Family& family = *plan.family;
-    const std::size_t mark = family.module.find('#');
-    const std::string tail = text(family.module.substr(mark + 1), family.q, ".weight");
-    std::set<std::int64_t> layers;
-    for (const std::string_view base : {family.base, std::string_view()}) {
-        const std::string head = text(base, family.module.substr(0, mark));
-        for (auto at = std::lower_bound(names.begin(), names.end(), head);
-             at != names.end() && at->starts_with(head); ++at) {
-            const char* const end = at->data() + at->size();
-            std::int64_t layer = -1;
-            const auto [rest, error] = std::from_chars(at->data() + head.size(), end, layer);
-            if (error != std::errc() || layer < 0 || layer >= plan.layers || std::string_view(rest, end) != tail)
-                continue;
-            const std::string module = module_name(family, base, layer);
-            const auto parts = projections(family);
-            const bool complete = std::all_of(parts.begin(), parts.end(), [&](std::string_view part) {
-                return std::binary_search(names.begin(), names.end(), text(module, part, ".weight"));
-            });
-            if (complete) layers.insert(layer);
-        }
-    }
-    return {layers.begin(), layers.end()};
-}
-
-// Which spelling of the layer's names the file uses.
-std::string find_module(const ModelPlan& plan, const TensorFile& file, const std::string& directory,
-                        std::int64_t layer) {
-    const Family& family = *plan.family;
-    const std::string with_base = module_name(family, family.base, layer);
-    const std::string without = module_name(family, "", layer);
-    const auto holds = [&](const std::string& module) {
-        const auto parts = projections(family);
-        return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) {
-            return file.find(text(module, part, ".weight")).has_value();
-        });
-    };
-    const bool long_form = holds(with_base), short_form = holds(without);
-    if (long_form && short_form) {
-        fail(ErrorCode::bad_data, directory, ": layer ", layer, " is stored twice, under ", quote(with_base),
-             " and ", quote(without));
-    }
-    if (!long_form && !short_form) {
-        fail(ErrorCode::bad_data, directory, ": no attention weights of layer ", layer, " (",
-             quote(with_base + "*"), "); stored layers: ", describe_layers(complete_layers(plan, file.names())));
-    }
-    return long_form ? with_base : without;
-}
-
-// A tensor inside the attention module that nobody reads (a norm, a quantisation scale, a bias that config.json denies)
-// would change the result.
-void refuse_unknown_tensors(const ModelPlan& plan, const TensorFile& file, const std::string& directory,
-                            const std::string& module) {
-    const Family& family = *plan.family;
-    const std::vector<std::string> names = file.names();
-    for (auto at = std::lower_bound(names.begin(), names.end(), module);
-         at != names.end() && at->starts_with(module); ++at) {
-        const std::string_view rest = std::string_view(*at).substr(module.size());
-        const auto parts = projections(family);
-        const bool used = std::any_of(parts.begin(), parts.end(), [&](std::string_view part) {
-            return rest == text(part, ".weight") || (plan.biases && rest == text(part, ".bias"));
-        });
-        const bool beside = std::any_of(family.beside.begin(), family.beside.end(),
-                                        [&](std::string_view start) { return rest.starts_with(start); });
-        if (!used && !beside) {
-            fail(ErrorCode::unsupported, directory, ": tensor ", quote(*at),
-                 " belongs to this attention layer, but a ", family.model_type,
-                 " layer with this config.json has no place for it");
-        }
-    }
-}
-
-struct Wanted {
-    std::string name;
-    Shape shape;
-    Tensor* to;
-};
-
 std::string describe_shape(const Shape& shape) {
     std::string result = "[";
     for (const std::int64_t size : shape) result += (result.size() > 1 ? ", " : "") + std::to_string(size);
     return result + "]";
 }
 
-void check_stored(const Wanted& wanted, const TensorFile& file, const std::string& directory) {
-    const auto info = file.find(wanted.name);
-    if (!info) fail(ErrorCode::bad_data, directory, ": tensor ", quote(wanted.name), " is missing");
-    if (info->sizes != wanted.shape) {
-        fail(ErrorCode::bad_data, directory, ": tensor ", quote(wanted.name), " has the shape ",
-             describe_shape(info->sizes), ", but config.json asks for ", describe_shape(wanted.shape));
-    }
-    const std::string& type = info->stored_dtype;
-    if (type != "F32" && type != "BF16" && type != "F16" && type != "F64") {
-        fail(ErrorCode::unsupported, directory, ": tensor ", quote(wanted.name), " is stored as ", type,
-             "; weights may be F32, BF16, F16 or F64");
-    }
+LayerPlan read_plan(const std::string& directory, const LayerOptions& options) {
+    const std::string path = directory + "/config.json";
+    return plan_layer(read_config(path, options.limits), path,
+                      {.layer = options.layer, .part = options.part, .causal = options.causal});
 }
 
-std::vector<Wanted> wanted_tensors(const ModelPlan& plan, const std::string& module, LayerWeights& layer) {
-    const MhaConfig& c = plan.config;
-    const std::int64_t E = c.embed_dim, q_rows = c.heads * c.head_dim, kv_rows = c.kv_heads * c.head_dim;
-    const Family& family = *plan.family;
-    std::vector<Wanted> result;
-    const auto add = [&](std::string_view part, std::int64_t rows, std::int64_t columns, Tensor& weight,
-                         Tensor& bias) {
-        result.push_back({text(module, part, ".weight"), {rows, columns}, &weight});
-        if (plan.biases) result.push_back({text(module, part, ".bias"), {rows}, &bias});
-    };
-    add(family.q, q_rows, E, layer.q, layer.q_bias);
-    add(family.k, kv_rows, E, layer.k, layer.k_bias);
-    add(family.v, kv_rows, E, layer.v, layer.v_bias);
-    add(family.o, E, q_rows, layer.o, layer.o_bias);
-    return result;
+// Reads the tensors of one layer, after all of them have been checked.
+class LayerReader {
+public:
+    LayerReader(const LayerPlan& plan, const TensorFile& file, const std::string& directory)
+        : plan_(plan), file_(file), directory_(directory), place_(find_layer(plan, file, directory)) {
+        refuse_unknown_tensors(plan, place_, file, directory);
+        for (const PlannedMatrix& matrix : plan.matrices) check_matrix(matrix);
+        for (const PlannedTensor& tensor : plan.tensors) check_tensor(tensor);
+    }
+
+    LayerWeights read() {
+        LayerWeights layer;
+        for (std::size_t i = 0; i < plan_.matrices.size(); ++i) read_matrix(i, layer);
+        for (const PlannedTensor& tensor : plan_.tensors) read_tensor(tensor, layer);
+        layer.tensors = std::move(used_);
+        return layer;
+    }
+
+private:
+    std::string weight_name(const PlannedMatrix& matrix) const {
+        return text(place_.module, matrix.name, ".weight");
+    }
+    std::string bias_name(const PlannedMatrix& matrix) const { return text(place_.module, matrix.name, ".bias"); }
+    std::string name_of(const PlannedTensor& tensor, std::int64_t number) const {
+        std::string name = tensor.name;
+        if (const std::size_t mark = name.find('#'); mark != std::string::npos) {
+            name.replace(mark, 1, std::to_string(number));
+        }
+        return (tensor.outside ? place_.base : place_.module) + name;
+    }
+
+    void check_stored(const std::string& name, const Shape& shape) const {
+        const auto info = file_.find(name);
+        if (!info) fail(ErrorCode::bad_data, directory_, ": tensor ", quote(name), " is missing");
+        if (info->sizes != shape) {
+            fail(ErrorCode::bad_data, directory_, ": tensor ", quote(name), " has the shape ",
+                 describe_shape(info->sizes), ", but config.json asks for ", describe_shape(shape));
+        }
+        const std::string& type = info->stored_dtype;
+        if (type != "F32" && type != "BF16" && type != "F16" && type != "F64") {
+            fail(ErrorCode::unsupported, directory_, ": tensor ", quote(name), " is stored as ", type,
+                 "; weights may be F32, BF16, F16 or F64");
+        }
+    }
+    void check_matrix(const PlannedMatrix& matrix) const {
+        const Shape shape =
+            matrix.in_out ? Shape{matrix.columns, matrix.rows} : Shape{matrix.rows, matrix.columns};
+        check_stored(weight_name(matrix), shape);
+        if (matrix.bias) check_stored(bias_name(matrix), {matrix.rows});
+    }
+    void check_tensor(const PlannedTensor& tensor) const {
+        for (std::int64_t i = 0; i < std::max<std::int64_t>(tensor.stack, 1); ++i) {
+            check_stored(name_of(tensor, i), tensor.shape);
+        }
+    }
+
+    Tensor load(const std::string& name) {
+        Tensor stored = file_.load(name);
+        used_.push_back(name);
+        return stored.dtype() == DType::f64 ? convert(stored, DType::f32) : std::move(stored);
+    }
+
+    void cut(Tensor stored, const std::vector<Piece>& pieces, Tensor LayerWeights::*Piece::*which,
+             LayerWeights& layer) const {
+        for (const Piece& piece : pieces) {
+            const bool whole = piece.rows.size() == 1 && piece.rows[0].count == stored.view().size(0);
+            layer.*(piece.*which) = whole ? std::move(stored) : gather_rows(stored, piece.rows);
+        }
+    }
+    void read_matrix(std::size_t index, LayerWeights& layer) {
+        const PlannedMatrix& matrix = plan_.matrices[index];
+        const std::vector<Piece> pieces = pieces_of(plan_, index);
+        Tensor weight = load(weight_name(matrix));
+        if (matrix.in_out) weight = transpose(weight);
+        cut(std::move(weight), pieces, &Piece::weight, layer);
+        if (matrix.bias) cut(load(bias_name(matrix)), pieces, &Piece::bias, layer);
+    }
+    void read_tensor(const PlannedTensor& tensor, LayerWeights& layer) {
+        if (tensor.stack == 0) {
+            layer.*tensor.to = load(name_of(tensor, 0));
+            return;
+        }
+        const Tensor first = load(name_of(tensor, 0));
+        Shape shape = tensor.shape;
+        shape.insert(shape.begin(), tensor.stack);
+        Tensor stacked(first.dtype(), shape);
+        const std::size_t bytes = static_cast<std::size_t>(first.count()) * size_of(first.dtype());
+        for (std::int64_t i = 0; i < tensor.stack; ++i) {
+            const Tensor one = i == 0 ? convert(first, first.dtype()) : load(name_of(tensor, i));
+            if (one.dtype() != first.dtype()) {
+                fail(ErrorCode::unsupported, directory_, ": tensors ", quote(name_of(tensor, 0)), " and ",
+                     quote(name_of(tensor, i)), " have different types");
+            }
+            std::memcpy(stacked.data<std::byte>() + static_cast<std::size_t>(i) * bytes, one.data<std::byte>(),
+                        bytes);
+        }
+        layer.*tensor.to = std::move(stacked);
+    }
+
+    const LayerPlan& plan_;
+    const TensorFile& file_;
+    const std::string& directory_;
+    LayerPlace place_;
+    std::vector<std::string> used_;
+};
+
+double dot(const Tensor& a, const Tensor& b) {
+    const Tensor x = convert(a, DType::f32), y = convert(b, DType::f32);
+    double sum = 0;
+    for (std::int64_t i = 0; i < x.count(); ++i) {
+        sum += static_cast<double>(x.data<float>()[i]) * static_cast<double>(y.data<float>()[i]);
+    }
+    return sum;
 }
 
-ModelPlan read_plan(const std::string& directory, const FileLimits& limits, std::optional<bool> causal) {
-    const std::string path = config_path(directory);
-    return plan_model(read_config(path, limits), path, causal);
+// What is computed from tensors and sizes instead of read.
+void derive(const LayerPlan& plan, LayerWeights& layer) {
+    if (plan.alibi_scale != 0) {
+        layer.alibi_slopes = alibi_slopes(plan.config.heads, plan.alibi_scale, plan.alibi_bf16);
+    }
+    if (plan.difference) {
+        layer.config.difference->lambda = std::exp(dot(layer.lambda_q1, layer.lambda_k1)) -
+                                          std::exp(dot(layer.lambda_q2, layer.lambda_k2)) +
+                                          plan.difference->initial;
+    }
 }
 
 }  // namespace
 
 MhaWeights LayerWeights::weights() const {
-    return {
-        .q = q, .k = k, .v = v, .o = o, .q_bias = q_bias, .k_bias = k_bias, .v_bias = v_bias, .o_bias = o_bias};
+    return {.q = q,
+            .k = k,
+            .v = v,
+            .o = o,
+            .q_bias = q_bias,
+            .k_bias = k_bias,
+            .v_bias = v_bias,
+            .o_bias = o_bias,
+            .q_norm = q_norm,
+            .k_norm = k_norm,
+            .q_norm_bias = q_norm_bias,
+            .k_norm_bias = k_norm_bias,
+            .sinks = sinks,
+            .alibi_slopes = alibi_slopes,
+            .relative_bias = relative_bias,
+            .gate = gate,
+            .gate_bias = gate_bias,
+            .merged_norm = merged_norm,
+            .q_down = q_down,
+            .q_down_bias = q_down_bias,
+            .q_down_norm = q_down_norm,
+            .kv_down = kv_down,
+            .kv_down_bias = kv_down_bias,
+            .kv_down_norm = kv_down_norm,
+            .kv_up = kv_up,
+            .router = router,
+            .expert_q = expert_q,
+            .expert_o = expert_o};
 }
 
 LayerWeights load_layer(const std::string& directory, const LayerOptions& options) {
@@ -168,31 +195,25 @@ LayerWeights load_layer(const std::string& directory, const LayerOptions& option
     check(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16, "load_layer: dtype ", name_of(dtype),
           " is not a storage type of attention; use f32, bf16 or f16");
     if (is_gguf_file(directory)) return load_gguf_layer(directory, options);
-    const ModelPlan plan = read_plan(directory, options.limits, options.causal);
-    check(options.layer >= 0 && options.layer < plan.layers, "load_layer: layer ", options.layer, ", but ",
-          directory, " has the layers 0 to ", plan.layers - 1);
-
+    const LayerPlan plan = read_plan(directory, options);
+    if (plan.kind == LayerKind::other) {
+        fail(ErrorCode::unsupported, directory, ": layer ", plan.layer, " is ", quote(plan.kind_name),
+             ", which is no softmax attention");
+    }
     const TensorFile file(directory, options.limits);
-    const std::string module = find_module(plan, file, directory, options.layer);
-    refuse_unknown_tensors(plan, file, directory, module);
-    LayerWeights layer;
+    LayerReader reader(plan, file, directory);
+    LayerWeights layer = reader.read();
     layer.config = plan.config;
     layer.config.dtype = dtype;
     layer.family = plan.family->model_type;
-    const std::vector<Wanted> wanted = wanted_tensors(plan, module, layer);
-    for (const Wanted& tensor : wanted) check_stored(tensor, file, directory);
-    for (const Wanted& tensor : wanted) {
-        Tensor stored = file.load(tensor.name);
-        *tensor.to = stored.dtype() == DType::f64 ? convert(stored, DType::f32) : std::move(stored);
-        layer.tensors.push_back(tensor.name);
-    }
+    derive(plan, layer);
     return layer;
 }
 
-std::vector<std::int64_t> stored_layers(const std::string& directory, const FileLimits& limits) {
-    if (is_gguf_file(directory)) return stored_gguf_layers(directory, limits);
-    const ModelPlan plan = read_plan(directory, limits, std::nullopt);
-    return complete_layers(plan, TensorFile(directory, limits).names());
+std::vector<std::int64_t> stored_layers(const std::string& directory, const LayerOptions& options) {
+    if (is_gguf_file(directory)) return stored_gguf_layers(directory, options.limits);
+    const LayerPlan plan = read_plan(directory, {.part = options.part, .limits = options.limits});
+    return complete_layers(plan, TensorFile(directory, options.limits).names());
 }
 
 }  // namespace headwise
