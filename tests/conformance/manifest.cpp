@@ -47,18 +47,21 @@ Test read_test(const Value& line, const Value& manifest, const fs::path& folder)
     return test;
 }
 
-// A unit is a point under one config file.
+// A unit is a point under one config file, or read from the case's model.gguf.
 void read_case(const Value& line, const fs::path& folder, std::vector<Test>& tests) {
     const std::string directory = (folder / line.at("dir").as_text()).string();
     const Value& sums = line.at("sha256");
     std::vector<std::string> configs = {"config.json"};
-    if (sums.find("config.legacy.json")) configs.push_back("config.legacy.json");
+    for (const char* other : {"config.legacy.json", "model.gguf"}) {
+        if (sums.find(other)) configs.emplace_back(other);
+    }
     for (const Value& point : line.at("points").as_list()) {
         for (const std::string& config : configs) {
             Test test;
             test.suite = "models";
             test.name = line.at("id").as_text() + ":" + point.at("key").as_text();
-            if (config != "config.json") test.name += ":legacy";
+            if (config == "config.legacy.json") test.name += ":legacy";
+            if (config == "model.gguf") test.name += ":gguf";
             test.directory = directory;
             test.config = config;
             test.point = point;

@@ -33,7 +33,7 @@ struct Test {
 
     Value tolerance;        // onnx only: {rtol, atol}
     std::string directory;  // models only: the directory of the case
-    std::string config;     // models only: "config.json" or "config.legacy.json"
+    std::string config;     // models only: "config.json", "config.legacy.json" or "model.gguf"
     Value point;            // models only: the entry of `points`
 
     const Value& attributes() const { return line.at("attributes"); }

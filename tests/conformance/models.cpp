@@ -1,5 +1,7 @@
-// Suite models: a Hugging Face directory in, one layer out. A unit runs one layer under one of the config files of its
-// case; `split` (a cache) and gradients are not judged.
+// Suite models: a Hugging Face directory or a GGUF file in, one layer out. A unit runs one attention of one layer under
+// one of the config files of its case, or from its model.gguf: whole, and in the pieces of `split` through caches.
+// Gradients are not judged.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -9,6 +11,7 @@
 #include <headwise/weights.h>
 
 #include "conformance/judge.h"
+#include "conformance/models.h"
 #include "core/check.h"
 #include "core/dtype.h"
 
@@ -18,11 +21,16 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The case's directory as a user would have it: one config.json. Made for the legacy spelling, removed at the end.
+// The case as a user would have it: a directory with one config.json, or a GGUF file. Made for the legacy spelling,
+// removed at the end.
 class ModelDirectory {
 public:
     explicit ModelDirectory(const Test& test) : path_(test.directory) {
         if (test.config == "config.json") return;
+        if (test.config == "model.gguf") {
+            path_ += "/model.gguf";
+            return;
+        }
         std::string name = (fs::temp_directory_path() / "headwise_model_XXXXXX").string();
         if (mkdtemp(name.data()) == nullptr) throw BadData("cannot make a directory like " + name);
         made_ = path_ = name;
@@ -41,9 +49,21 @@ private:
     std::string path_, made_;
 };
 
-MultiHeadAttention load(const std::string& directory, std::int64_t layer) {
+// LayerOptions::part, from the kind of the point and the name of the module. Where a layer has one attention: "".
+std::string part_of(const std::string& kind, const std::string& module) {
+    if (kind == "cross") return "cross";
+    for (const char* tower : {"vision", "text"}) {
+        if (module.find(std::string(tower) + "_model.") != std::string::npos) return tower;
+    }
+    for (const char* stack : {"encoder.block.", "model.encoder.layers."}) {
+        if (module.starts_with(stack)) return "encoder";
+    }
+    return "";
+}
+
+MultiHeadAttention load(const std::string& directory, const LayerOptions& options) {
     try {
-        return load_attention(directory, {.layer = layer});
+        return load_attention(directory, options);
     } catch (const Error& error) {
         if (error.code() != ErrorCode::unsupported) throw;
         throw Unsupported{error.what()};
@@ -71,6 +91,22 @@ Tensor load_named(const TensorFile& file, const Value& name) {
     return name.is_null() ? Tensor{} : file.load(name.as_text());
 }
 
+// true = real token, [B,S] -> a mask that hides the other keys from all rows.
+ConstTensorView keep_real(const Tensor& real) {
+    if (real.empty()) return {};
+    return ConstTensorView(real.view().data, DType::boolean, {real.size(0), 1, 1, real.size(1)});
+}
+
+// i64 [B]: the first real token of each sequence, where chunks begin.
+Tensor first_real(const Tensor& real, std::int64_t B) {
+    Tensor origins(DType::i64, {B});
+    for (std::int64_t b = 0; !real.empty() && b < B; ++b) {
+        const std::uint8_t* row = real.data<std::uint8_t>() + b * real.size(1);
+        origins.data<std::int64_t>()[b] = std::find(row, row + real.size(1), 1) - row;
+    }
+    return origins;
+}
+
 }  // namespace
 
 Outcome run_models(const Test& test, const Execution& execution) {
@@ -79,28 +115,45 @@ Outcome run_models(const Test& test, const Execution& execution) {
                   {"key", "layer", "kind", "module", "position_ids", "padding_mask", "kv_mask", "split", "grads",
                    "step_stored"},
                   "point field");
-    const ModelDirectory directory(test);
-    const MultiHeadAttention block = load(directory.path(), point.at("layer").as_integer());
     const std::string& kind = point.at("kind").as_text();
-    if (kind != "causal_self" && kind != "bidirectional_self") throw Unsupported{"kind " + kind};
+    if (kind != "causal_self" && kind != "bidirectional_self" && kind != "cross")
+        throw Unsupported{"kind " + kind};
+    const ModelDirectory directory(test);
+    const MultiHeadAttention block = load(directory.path(), {.layer = point.at("layer").as_integer(),
+                                                             .part = part_of(kind, point.at("module").as_text())});
 
     const TensorFile file(test.files.front().path);
     const std::string key = point.at("key").as_text();
     const Tensor x = file.load(key + ".x"), expected = file.load(key + ".y");
+    const Tensor kv = kind == "cross" ? file.load(key + ".kv") : Tensor{};
     const Tensor positions = load_named(file, point.at("position_ids"));
-    const Tensor real = load_named(file, point.at("padding_mask"));
-    const std::int64_t B = x.size(0), T = x.size(1);
-    ForwardOptions options{.rope_positions = positions.view(), .execution = execution};
-    if (!real.empty()) options.mask.keep = ConstTensorView(real.view().data, DType::boolean, {B, 1, 1, T});
-    Tensor y = make_output(DType::f32, {B, T, expected.size(2)});
-    block.forward(x, y, options);
+    const Tensor real = load_named(file, point.at("padding_mask")),
+                 kv_real = load_named(file, point.at("kv_mask"));
+    const std::int64_t B = x.size(0);
+    const Tensor origins = first_real(real, B);
 
-    Outcome outcome{.outputs = {judge("y", y, expected, bounds_of(expected, real.view()))}};
-    if (!point.at("split").is_null()) outcome.not_judged.emplace_back("split");
+    ModelPoint loaded{.block = &block, .x = x, .kv = kv, .expected = expected};
+    loaded.options = {.rope_positions = positions.view(), .execution = execution};
+    loaded.options.mask.keep = keep_real(kind == "cross" ? kv_real : real);
+    if (block.config().mask.chunk > 0) loaded.options.mask.chunk_origins = origins;
+    loaded.bounds = bounds_of(expected, real.view());
+
+    ForwardOptions whole = loaded.options;
+    whole.key = kv.view();
+    Tensor y = make_output(DType::f32, {B, x.size(1), expected.size(2)});
+    block.forward(x, y, whole);
+    Outcome outcome{.outputs = {judge("y", y, expected, loaded.bounds)}};
+    if (!point.at("split").is_null()) {
+        loaded.split = point.at("split").as_integers();
+        judge_split(loaded, outcome.outputs);
+    }
     if (point.at("grads").as_bool()) outcome.not_judged.emplace_back("grads");
-    if (fs::exists(test.directory + "/model.gguf")) outcome.not_judged.emplace_back("model.gguf");
-    outcome.reason = outcome.outputs[0].fault;
-    if (!outcome.reason.empty()) outcome.status = Status::fail;
+    for (const OutputResult& output : outcome.outputs) {
+        if (output.fault.empty()) continue;
+        outcome.status = Status::fail;
+        outcome.reason = output.name + ": " + output.fault;
+        break;
+    }
     return outcome;
 }
 
