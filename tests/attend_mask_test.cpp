@@ -224,6 +224,19 @@ TEST(Mask, IntersectionTakesTheNarrowerWindow) {
     EXPECT_THROW(window(-2, 0), Error);
 }
 
+// The chunk is the layer's, where its first token stands is the call's.
+TEST(Mask, OriginsMayStandBesideTheChunkOfTheOtherSide) {
+    const Tensor origins = integers(DType::i64, {4, 0});
+    Mask call;
+    call.chunk_origins = origins;
+    for (const Mask& both : {chunked(8) & call, call & chunked(8)}) {
+        EXPECT_EQ(both.chunk, 8);
+        EXPECT_EQ(both.chunk_origins.data, origins.view().data);
+    }
+    EXPECT_THROW(chunked(8, origins) & call, Error);
+    EXPECT_THROW(chunked(8, origins) & chunked(8), Error);
+}
+
 INSTANTIATE_TEST_SUITE_P(EveryIsa, AttendMaskTest, every_isa(), isa_name);
 
 }  // namespace

@@ -41,14 +41,15 @@ struct BlockList {
 };
 
 struct Mask {
-    bool causal = false;              // t <= p
-    std::int64_t window_left = -1;    // p - window_left <= t; -1 = open. "Window W" keeping W keys is W - 1.
-    std::int64_t window_right = -1;   // t <= p + window_right; -1 = open
-    std::int64_t keep_first = 0;      // keys t < keep_first pass the window (and only the window)
-    std::int64_t chunk = 0;           // C > 0: floor((t - o) / C) = floor((p - o) / C); 0 = off
-    ConstTensorView chunk_origins{};  // i32 or i64 [B]: o; empty: 0
-    ConstTensorView key_starts{};     // i32 or i64 [B]: keys t < key_starts[b] are hidden (left padding)
-    ConstTensorView key_lengths{};    // i32 or i64 [B]: keys t >= key_lengths[b] are hidden; a count from key 0
+    bool causal = false;             // t <= p
+    std::int64_t window_left = -1;   // p - window_left <= t; -1 = open. "Window W" keeping W keys is W - 1.
+    std::int64_t window_right = -1;  // t <= p + window_right; -1 = open
+    std::int64_t keep_first = 0;     // keys t < keep_first pass the window (and only the window)
+    std::int64_t chunk = 0;          // C > 0: floor((t - o) / C) = floor((p - o) / C); 0 = off
+    ConstTensorView
+        chunk_origins{};           // i32 or i64 [B]: o; empty: 0. In a & b they may stand beside the other's chunk
+    ConstTensorView key_starts{};  // i32 or i64 [B]: keys t < key_starts[b] are hidden (left padding)
+    ConstTensorView key_lengths{};  // i32 or i64 [B]: keys t >= key_lengths[b] are hidden; a count from key 0
     Documents documents{};
     BlockList blocks{};
     ConstTensorView keep{};  // bool, true = attend; right-aligned to [B,H,T,S], size-1 axes broadcast

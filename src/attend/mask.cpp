@@ -53,20 +53,20 @@ std::int64_t keep_first_of(const Mask& a, const Mask& b) {
     return a.keep_first;
 }
 
-const Mask& chunk_of(const Mask& a, const Mask& b) {
+std::int64_t chunk_of(const Mask& a, const Mask& b) {
     check(a.chunk == 0 || b.chunk == 0 || a.chunk == b.chunk, "mask: both sides of & have chunks, of ", a.chunk,
           " and ", b.chunk, " keys; no one chunk does that, so use a keep mask for one of them");
     if (a.chunk != 0 && b.chunk != 0) {
         check(a.chunk_origins.empty() && b.chunk_origins.empty(),
               "mask: both sides of & have chunks, with origins; give the chunk once");
     }
-    return a.chunk != 0 ? a : b;
+    return a.chunk != 0 ? a.chunk : b.chunk;
 }
 
 }  // namespace
 
 Mask operator&(const Mask& a, const Mask& b) {
-    const Mask& chunk = chunk_of(a, b);
+    const std::int64_t chunk = chunk_of(a, b);
     check(a.documents.queries.empty() || b.documents.queries.empty(),
           "mask: both sides of & carry documents; give the cu_seqlens of their intersection");
     check(a.blocks.query_block == 0 || b.blocks.query_block == 0,
@@ -75,8 +75,8 @@ Mask operator&(const Mask& a, const Mask& b) {
             .window_left = narrower(a.window_left, b.window_left),
             .window_right = narrower(a.window_right, b.window_right),
             .keep_first = keep_first_of(a, b),
-            .chunk = chunk.chunk,
-            .chunk_origins = chunk.chunk_origins,
+            .chunk = chunk,
+            .chunk_origins = only_one(a.chunk_origins, b.chunk_origins, "chunk origins"),
             .key_starts = only_one(a.key_starts, b.key_starts, "key starts"),
             .key_lengths = only_one(a.key_lengths, b.key_lengths, "key lengths"),
             .documents = a.documents.queries.empty() ? b.documents : a.documents,
