@@ -9,6 +9,7 @@
 #include <headwise/mask.h>
 #include <headwise/mha.h>
 #include <headwise/mha_config.h>
+#include <headwise/onnx.h>
 #include <headwise/scores.h>
 #include <headwise/tensor.h>
 #include <headwise/torch_mha.h>
