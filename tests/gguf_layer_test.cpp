@@ -299,6 +299,41 @@ TEST_F(GgufLayer, WindowsAndRotationByLayer) {
     EXPECT_EQ(config(listed, 1).mask.window_left, 5);
 }
 
+TEST_F(GgufLayer, NormsOfQueriesAndKeys) {
+    Model qwen3("qwen3"), olmo2("olmo2");
+    qwen3.set("attention.layer_norm_rms_epsilon", 0.5f).layer(0);
+    qwen3.vector("blk.0.attn_q_norm.weight", {1, 2, 3, 4}).vector("blk.0.attn_k_norm.weight", {5, 6, 7, 8});
+    const LayerWeights head = load(qwen3);
+    ASSERT_TRUE(head.config.qk_norm);
+    EXPECT_EQ(head.config.qk_norm->extent, HeadNorm::Extent::head);
+    EXPECT_EQ(head.config.qk_norm->eps, 0.5);
+    EXPECT_EQ(head.k_norm.data<float>()[3], 8);
+    olmo2.set("attention.layer_norm_rms_epsilon", 0.5f).layer(0);
+    olmo2.vector("blk.0.attn_q_norm.weight", std::vector<float>(8))
+        .vector("blk.0.attn_k_norm.weight", {5, 6, 7, 8});
+    EXPECT_EQ(load(olmo2).config.qk_norm->extent, HeadNorm::Extent::row);
+    EXPECT_EQ(load(olmo2).q_norm.size(0), 8);
+    refuse(ErrorCode::bad_data, {"'blk.0.attn_q_norm.weight' is missing"},
+           Model("qwen3").set("attention.layer_norm_rms_epsilon", 0.5f).layer(0));
+    refuse(ErrorCode::bad_data, {"attention.layer_norm_rms_epsilon is missing"}, Model("qwen3").layer(0));
+}
+
+// Those of Press et al. for 2 heads and for 6: 4 heads, and 2 from the set of 8.
+TEST_F(GgufLayer, SlopesOfAlibi) {
+    const auto slopes = [&](std::uint32_t heads) {
+        GgufBuilder builder;
+        builder.text("general.architecture", "mpt").u32("mpt.block_count", 1).u32("mpt.embedding_length", 24);
+        builder.u32("mpt.attention.head_count", heads).f32("mpt.attention.max_alibi_bias", 8);
+        builder.tensor("blk.0.attn_qkv.weight", {24, 72}, kTensorF32, std::string(4 * 24 * 72, '\0'));
+        builder.tensor("blk.0.attn_output.weight", {24, 24}, kTensorF32, std::string(4 * 24 * 24, '\0'));
+        put_file(path_, builder.build());
+        const Tensor result = load_layer(path_).alibi_slopes;
+        return std::vector<float>(result.data<float>(), result.data<float>() + result.count());
+    };
+    EXPECT_EQ(slopes(2), (std::vector<float>{1.0f / 16, 1.0f / 256}));
+    EXPECT_EQ(slopes(6), (std::vector<float>{1.0f / 4, 1.0f / 16, 1.0f / 64, 1.0f / 256, 1.0f / 2, 1.0f / 8}));
+}
+
 TEST_F(GgufLayer, JoinedProjectionsMayHaveFewerKvHeads) {
     std::vector<float> rows(16 * 8);
     for (std::size_t n = 0; n < rows.size(); ++n) rows[n] = static_cast<float>(n / 8);

@@ -1,6 +1,7 @@
 #include "weights/gguf_layer.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <iterator>
@@ -43,6 +44,7 @@ private:
     void read_separate(LayerWeights& layer);
     void read_fused(LayerWeights& layer);
     void read_divisors(MhaConfig& config);
+    void read_norms(LayerWeights& layer);
     void check_biases() const;
     void refuse_unknown() const;
 
@@ -129,6 +131,26 @@ void LayerReader::read_divisors(MhaConfig& config) {
     }
 }
 
+void LayerReader::read_norms(LayerWeights& layer) {
+    const MhaConfig& c = plan_.config;
+    if (!c.qk_norm) return;
+    const bool row = c.qk_norm->extent == HeadNorm::Extent::row;
+    layer.q_norm = take(block_ + "attn_q_norm.weight", {row ? c.heads * c.head_dim : c.head_dim});
+    layer.k_norm = take(block_ + "attn_k_norm.weight", {row ? c.kv_heads * c.head_dim : c.head_dim});
+}
+
+// Slopes fall from 2^(-largest / n) to 2^-largest, n the largest power of two that is no more than H; the heads beyond
+// take those between the first ones.
+Tensor alibi_slopes(std::int64_t heads, double largest) {
+    Tensor slopes(DType::f32, {heads});
+    const auto n = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
+    for (std::int64_t h = 0; h < heads; ++h) {
+        const double step = h < n ? static_cast<double>(h + 1) : static_cast<double>(h - n) + 0.5;
+        slopes.data<float>()[h] = static_cast<float>(std::exp2(-largest * step / static_cast<double>(n)));
+    }
+    return slopes;
+}
+
 void LayerReader::check_biases() const {
     const GgufArchitecture& row = *plan_.architecture;
     const auto need = [&](std::string_view part) {
@@ -172,7 +194,9 @@ LayerWeights LayerReader::read() {
     }
     layer.o = take(block_ + "attn_output.weight", {c.embed_dim, c.heads * c.value_dim});
     layer.o_bias = take_bias("attn_output", c.embed_dim);
+    read_norms(layer);
     read_divisors(layer.config);
+    if (plan_.alibi > 0) layer.alibi_slopes = alibi_slopes(c.heads, plan_.alibi);
     refuse_unknown();
     layer.tensors = std::move(used_);
     return layer;
