@@ -6,8 +6,8 @@ attention module takes and gives, and lets headwise_conformance judge the layers
 
     check_zoo.py --runner build/release/bin/headwise_conformance [--only TEXT] [--keep FOLDER] [--list]
 
-Needs torch, transformers 5 and safetensors. Exit code: 0 every layer agrees, 1 one does not, 2 a model could not be
-made.
+Needs torch, transformers 5, gguf and safetensors. Exit code: 0 every layer agrees, 1 one does not, 2 a model could
+not be made.
 """
 import argparse
 import inspect
@@ -26,6 +26,7 @@ import torch
 import transformers
 
 import families
+import gguf_models
 
 BATCH, LENGTH, PAIR_LENGTH, PADDED = 2, 14, 11, 3
 SEED = 20261201
@@ -175,6 +176,7 @@ def write_case(case, folder):
     model.save_pretrained(directory)
     files = ["cases.safetensors", "model.safetensors", "config.json"]
     files += ["config.legacy.json"] if write_legacy(model, directory) else []
+    files += ["model.gguf"] if gguf_models.write_gguf(model, case, directory) else []
     model.double()
     notes = find_modules(model, case)
     inputs, masks = make_inputs(case)
@@ -199,7 +201,7 @@ def write_case(case, folder):
     tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
     safetensors.torch.save_file(tensors, directory / "cases.safetensors")
     return {"id": case.name, "family": case.name.split("/")[0], "dir": case.name, "model_type": model.config.model_type,
-            "architecture": case.model, "rules": [], "points": points, "legacy_config": len(files) > 3,
+            "architecture": case.model, "rules": [], "points": points, "legacy_config": "config.legacy.json" in files,
             "sha256": {file: "" for file in files}}
 
 
