@@ -1,6 +1,8 @@
-// Random problems: every rule of a mask together with every layout, type and path, judged by the reference. The seed of
+// Random problems: every rule of masks and scores together with every layout, type and path, judged by the reference. The seed of
 // a failing round is printed; it makes the same problem again.
+#include <algorithm>
 #include <initializer_list>
+#include <list>
 
 #include "attend_cases.h"
 #include "grid.h"
@@ -16,14 +18,18 @@ class RandomProblem {
 public:
     explicit RandomProblem(unsigned seed) : engine_(seed), shape_(random_shape()), x_(shape_, layout(), seed) {
         in_ = x_.inputs();
-        in_.mask.causal = chance(2);
-        if (chance(3)) in_.mask.window_left = below(shape_.S + 3);
-        if (chance(3)) in_.mask.window_right = below(shape_.S + 3);
+        add_intervals();
+        if (shape_.B == 1 && chance(3)) {
+            add_documents();
+        } else {
+            add_counts();
+        }
         add_positions();
-        if (chance(3)) add_lengths();
+        if (chance(4)) add_blocks();
         if (chance(3)) add_keep();
         if (chance(3)) add_bias();
-        if (chance(4)) in_.scale = pick<double>({0, -0.3, 1, 7.5});
+        add_scores();
+        add_ends();
         poison_what_nobody_sees();
     }
 
@@ -31,8 +37,13 @@ public:
     const Shape& shape() const { return shape_; }
     std::string text() const {
         return headwise::text(shape_.text(), " causal ", in_.mask.causal, " window ", in_.mask.window_left, ",",
-                              in_.mask.window_right, " keep ", in_.mask.keep, " bias ", in_.mask.bias, " lengths ",
-                              in_.mask.key_lengths);
+                              in_.mask.window_right, " keep_first ", in_.mask.keep_first, " chunk ",
+                              in_.mask.chunk, " origins ", in_.mask.chunk_origins, " keep ", in_.mask.keep,
+                              " bias ", in_.mask.bias, " lengths ", in_.mask.key_lengths, " starts ",
+                              in_.mask.key_starts, " documents ", in_.mask.documents.queries, " blocks ",
+                              in_.mask.blocks.blocks, " softcap ", in_.softcap, " tau ", in_.tau, " alibi ",
+                              in_.alibi_slopes, " table ", in_.distance_bias.table, " sinks ", in_.sinks, " gate ",
+                              in_.gate, " dropout ", in_.dropout.probability);
     }
     Layout layout() { return pick<Layout>({Layout::bthd, Layout::bhtd, Layout::gaps}); }
     template <class T>
@@ -59,22 +70,116 @@ private:
         return s;
     }
 
+    void add_intervals() {
+        in_.mask.causal = chance(2);
+        if (chance(3)) in_.mask.window_left = below(shape_.S + 3);
+        if (chance(3)) in_.mask.window_right = below(shape_.S + 3);
+        if (chance(2)) in_.mask.keep_first = chance(4) ? below(shape_.S + 3) : below(6);
+        if (chance(4)) in_.mask.chunk = 1 + below(chance(2) ? 9 : 200);
+    }
+
+    // Integers of this type, value() each.
+    template <class Value>
+    ConstTensorView integers(DType dtype, std::vector<std::int64_t> sizes, Value value) {
+        Tensor tensor(dtype, sizes);
+        for (std::int64_t n = 0; n < tensor.count(); ++n) {
+            const std::int64_t number = value();
+            if (dtype == DType::i32) {
+                tensor.data<std::int32_t>()[n] = static_cast<std::int32_t>(number);
+            } else {
+                tensor.data<std::int64_t>()[n] = number;
+            }
+        }
+        return hold(std::move(tensor));
+    }
+    // f32 numbers around 0.
+    ConstTensorView floats(std::vector<std::int64_t> sizes, double step) {
+        Tensor tensor(DType::f32, sizes);
+        for (std::int64_t n = 0; n < tensor.count(); ++n) {
+            tensor.data<float>()[n] = static_cast<float>(step * static_cast<double>(below(33) - 16));
+        }
+        return hold(std::move(tensor));
+    }
+    ConstTensorView hold(Tensor tensor) {
+        held_.push_back(std::move(tensor));
+        return std::as_const(held_.back()).view();
+    }
+
+    void add_counts() {
+        const auto some = [&] { return below(shape_.S + 1); };
+        if (chance(3)) in_.mask.key_lengths = integers(DType::i32, {shape_.B}, some);
+        if (chance(4)) in_.mask.key_starts = integers(DType::i64, {shape_.B}, some);
+        if (in_.mask.chunk > 0 && chance(2)) {
+            in_.mask.chunk_origins = integers(DType::i32, {shape_.B}, [&] { return below(40) - 20; });
+        }
+    }
+
+    // Cuts [0, total] at random, also at equal places: empty documents.
+    ConstTensorView cu_seqlens(std::int64_t total, std::int64_t documents) {
+        std::vector<std::int64_t> cuts = {0, total};
+        while (static_cast<std::int64_t>(cuts.size()) <= documents) cuts.push_back(below(total + 1));
+        std::sort(cuts.begin(), cuts.end());
+        std::size_t n = 0;
+        return integers(pick<DType>({DType::i32, DType::i64}), {documents + 1}, [&] { return cuts[n++]; });
+    }
+    void add_documents() {
+        const std::int64_t documents = 1 + below(5);
+        in_.mask.documents.queries = cu_seqlens(shape_.T, documents);
+        if (shape_.S != shape_.T || chance(2)) in_.mask.documents.keys = cu_seqlens(shape_.S, documents);
+    }
+
     void add_positions() {
         if (chance(3)) in_.positions = Positions::top_left();
         if (!chance(3)) return;
-        offsets_ = Tensor(DType::i64, {shape_.B});
-        for (std::int64_t b = 0; b < shape_.B; ++b) {
-            offsets_.data<std::int64_t>()[b] = below(shape_.S + shape_.T + 9) - shape_.T - 4;
-        }
-        in_.positions = Positions::at(std::as_const(offsets_).view());
+        const ConstTensorView& documents = in_.mask.documents.queries;
+        const std::int64_t sequences = documents.empty() ? shape_.B : documents.size(0) - 1;
+        in_.positions = Positions::at(
+            integers(DType::i64, {sequences}, [&] { return below(shape_.S + shape_.T + 9) - shape_.T - 4; }));
     }
 
-    void add_lengths() {
-        lengths_ = Tensor(DType::i32, {shape_.B});
-        for (std::int64_t b = 0; b < shape_.B; ++b) {
-            lengths_.data<std::int32_t>()[b] = static_cast<std::int32_t>(below(shape_.S + 1));
+    void add_blocks() {
+        BlockList& list = in_.mask.blocks;
+        list.query_block = pick<std::int64_t>({1, 3, 16, 64, 100}),
+        list.key_block = pick<std::int64_t>({1, 7, 32, 128, 150});
+        const std::int64_t rows = (shape_.T + list.query_block - 1) / list.query_block;
+        const std::int64_t keys = (shape_.S + list.key_block - 1) / list.key_block;
+        const std::int64_t B = chance(2) ? 1 : shape_.B, H = chance(2) ? 1 : shape_.H, rarity = 1 + below(4);
+        std::vector<std::int64_t> counts, blocks;
+        for (std::int64_t n = 0; n < B * H * rows; ++n) {
+            const std::size_t first = blocks.size();
+            for (std::int64_t key = 0; key < keys; ++key) {
+                if (chance(rarity)) blocks.push_back(key);
+            }
+            counts.push_back(static_cast<std::int64_t>(blocks.size() - first));
+            blocks.resize(first + static_cast<std::size_t>(keys), -9);  // what lies beyond the count is never read
         }
-        in_.mask.key_lengths = std::as_const(lengths_).view();
+        std::size_t count = 0, block = 0;
+        list.counts = integers(DType::i32, {B, H, rows}, [&] { return counts[count++]; });
+        list.blocks = integers(DType::i64, {B, H, rows, keys}, [&] { return blocks[block++]; });
+    }
+
+    void add_scores() {
+        if (chance(4)) in_.scale = pick<double>({0, -0.3, 1, 7.5});
+        if (chance(4)) in_.softcap = pick<double>({0.5, 5, 50});
+        if (chance(4)) in_.tau = floats({shape_.B, shape_.T}, 0.125);
+        if (chance(4)) in_.alibi_slopes = floats({shape_.H}, 0.03125);
+        if (!chance(4)) return;
+        in_.distance_bias = {.table = floats({shape_.H, 1 + below(40)}, 0.25), .first = below(60) - 40};
+    }
+
+    void add_ends() {
+        if (chance(4)) {
+            in_.sinks = floats({shape_.H}, chance(3) ? 1.5 : 0.5);
+            if (chance(2)) held_.back().data<float>()[0] = -kInf;
+        }
+        if (chance(4)) {
+            std::vector<std::int64_t> sizes = {shape_.B, shape_.T, shape_.H};
+            if (chance(2)) sizes.push_back(shape_.Dv);
+            Tensor gate = convert(floats(sizes, 0.125), chance(2) ? DType::f32 : shape_.dtype);
+            in_.gate = hold(std::move(gate));
+        }
+        if (chance(6))
+            in_.dropout = {.probability = pick<double>({0.1, 0.5, 0.9}), .seed = engine_() * 0x100000001ull};
     }
 
     // A shape that broadcasts to [B,H,T,S]: some leading axes left out, some axes 1.
@@ -120,11 +225,12 @@ private:
     Shape shape_;
     Operands x_;
     AttendInputs in_;
-    Tensor offsets_, lengths_, keep_, bias_;
+    Tensor keep_, bias_;
+    std::list<Tensor> held_;  // everything else that the inputs point at
 };
 
 TEST_P(AttendRandomTest, MatchesTheReferenceOnBothPaths) {
-    const unsigned rounds = full_grid() ? 250 : 40;
+    const unsigned rounds = full_grid() ? 400 : 60;
     for (unsigned seed = 1; seed <= rounds; ++seed) {
         RandomProblem problem(seed);
         SCOPED_TRACE(text("seed ", seed, ": ", problem.text()));
