@@ -105,6 +105,19 @@ struct Operands {
 };
 inline constexpr std::int64_t kProbeColumns = 24;  // three digits: keys below 512
 
+// Lengths, offsets, cu_seqlens.
+inline Tensor integers(DType dtype, const std::vector<std::int64_t>& values) {
+    Tensor tensor(dtype, {static_cast<std::int64_t>(values.size())});
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        if (dtype == DType::i32) {
+            tensor.data<std::int32_t>()[i] = static_cast<std::int32_t>(values[i]);
+        } else {
+            tensor.data<std::int64_t>()[i] = values[i];
+        }
+    }
+    return tensor;
+}
+
 enum class Path { chosen, direct, packed };
 
 inline void run(const KernelTable& table, const AttendInputs& in, const AttendOutputs& out,

@@ -22,19 +22,6 @@ protected:
     }
 };
 
-// Tensors of lengths and offsets.
-Tensor integers(DType dtype, const std::vector<std::int64_t>& values) {
-    Tensor tensor(dtype, {static_cast<std::int64_t>(values.size())});
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        if (dtype == DType::i32) {
-            tensor.data<std::int32_t>()[i] = static_cast<std::int32_t>(values[i]);
-        } else {
-            tensor.data<std::int64_t>()[i] = values[i];
-        }
-    }
-    return tensor;
-}
-
 Tensor random_keep(std::initializer_list<std::int64_t> sizes, double share, unsigned seed) {
     Tensor tensor(DType::boolean, sizes);
     std::mt19937 engine(seed);
