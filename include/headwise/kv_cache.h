@@ -82,9 +82,9 @@ public:
     const Impl& impl() const noexcept { return *impl_; }
     Impl& impl() noexcept { return *impl_; }
 
-private:
-    explicit KvCache(std::unique_ptr<Impl> impl) noexcept;
+    explicit KvCache(std::unique_ptr<Impl> impl) noexcept;  // for headwise itself
 
+private:
     std::unique_ptr<Impl> impl_;
 };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <headwise/export.h>
+#include <headwise/kv_cache.h>
 #include <headwise/mha.h>
 #include <headwise/tensor.h>
 
@@ -26,6 +27,7 @@ struct FileLimits {
     std::int64_t gguf_keys = 100'000;
     std::int64_t config_bytes = 1 << 20;
     std::int64_t shards = 10'000;
+    std::int64_t cache_bytes = std::int64_t{16} << 30;  // of the cache that load_cache() makes
 };
 
 struct TensorInfo {
@@ -71,6 +73,11 @@ HEADWISE_API void save_npy(const std::string& path, const ConstTensorView& tenso
 // "FILE" or "FILE:NAME": .npy by its ending, else as TensorFile reads it. NAME may be left out where a file holds one tensor.
 // Paths and names may hold colons: FILE is the longest beginning that exists.
 HEADWISE_API Tensor load_tensor(const std::string& spec, const FileLimits& limits = {});
+
+// A cache as one safetensors file: the stored bits of what it holds, shared pages once. Loading gives a cache with the same
+// config, tokens and sharing, bit for bit; files are written as by save_safetensors, and trusted as little as any.
+HEADWISE_API void save_cache(const std::string& path, const KvCache& cache);
+HEADWISE_API KvCache load_cache(const std::string& path, const FileLimits& limits = {});
 
 // ---- model directories ------------------------------------------------------------------------------------
 
