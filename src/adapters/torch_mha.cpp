@@ -12,9 +12,13 @@ namespace {
 using StateDict = std::map<std::string, ConstTensorView>;
 constexpr const char* kWhere = "TorchMultiheadAttention";
 
-MhaConfig block_config(const TorchMhaConfig& c) {
+const TorchMhaConfig& checked(const TorchMhaConfig& c) {
     check(c.embed_dim > 0 && c.num_heads > 0 && c.embed_dim % c.num_heads == 0, kWhere,
           ": embed_dim = ", c.embed_dim, " must be a positive multiple of num_heads = ", c.num_heads);
+    return c;
+}
+
+MhaConfig block_config(const TorchMhaConfig& c) {
     return {.embed_dim = c.embed_dim,
             .heads = c.num_heads,
             .key_embed_dim = c.kdim,
@@ -118,7 +122,7 @@ Tensor first_batch(const Tensor& tensor) {
 }  // namespace
 
 TorchMultiheadAttention::TorchMultiheadAttention(const TorchMhaConfig& config, const StateDict& state_dict)
-    : config_(config), block_(block_config(config), block_weights(config, state_dict)) {}
+    : config_(checked(config)), block_(block_config(config), block_weights(config, state_dict)) {}
 
 TorchMultiheadAttention::Result TorchMultiheadAttention::forward(const ConstTensorView& query,
                                                                  const ConstTensorView& key,
