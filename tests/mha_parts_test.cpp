@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <headwise/error.h>
 #include <headwise/mha.h>
 
 #include "isas.h"
@@ -240,6 +241,93 @@ TEST_P(Parts, ExtraKeyBehindACache) {
     EXPECT_EQ(std::memcmp(y.data<float>(), whole.data<float>(), static_cast<std::size_t>(y.count()) * 4), 0);
     EXPECT_EQ(std::memcmp(lse.data<float>(), lse_whole.data<float>(), static_cast<std::size_t>(lse.count()) * 4),
               0);
+}
+
+// Weights of all rows against the reference; parts of them, and other kinds, against the whole.
+void expect_weights(Layer& layer, const Tensor& x, ForwardOptions options, const char* what) {
+    const MultiHeadAttention block(layer.config, layer.weights);
+    test::LayerReference reference(layer.config, layer.weights);
+    reference.run(x, options);
+    const std::int64_t B = x.size(0), T = x.size(1), H = layer.config.heads;
+    const std::int64_t keys = static_cast<std::int64_t>(reference.attention.size()) / (B * H * T);
+    Tensor weights(DType::f32, {B, H, T, keys}), part(DType::f32, {B, 2, 3, keys});
+    const Tensor plain = block.forward(x, options);
+    options.scores_to = weights;
+    const Tensor y = block.forward(x, options);
+    EXPECT_EQ(std::memcmp(y.data<float>(), plain.data<float>(), static_cast<std::size_t>(y.count()) * 4), 0)
+        << what;
+    for (std::size_t i = 0; i < reference.attention.size(); ++i)
+        ASSERT_NEAR(weights.data<float>()[i], reference.attention[i], 4e-6) << what << " " << i;
+    options.scores = {.first_head = 1, .heads = 2, .first_row = 2, .rows = 3};
+    options.scores_to = part;
+    block.forward(x, options);
+    for (std::int64_t b = 0; b < B; ++b)
+        for (std::int64_t h = 0; h < 2; ++h)
+            for (std::int64_t i = 0; i < 3; ++i)
+                EXPECT_EQ(std::memcmp(part.data<float>() + ((b * 2 + h) * 3 + i) * keys,
+                                      weights.data<float>() + ((b * H + h + 1) * T + i + 2) * keys,
+                                      static_cast<std::size_t>(keys) * 4),
+                          0)
+                    << what;
+}
+
+TEST_P(Parts, WeightsOnRequest) {
+    MhaConfig config{.embed_dim = 24, .heads = 4, .kv_heads = 2, .softcap = 2, .mask = causal() & window(3, 0)};
+    for (const bool zero : {false, true}) {
+        for (const bool extra : {false, true}) {
+            config.zero_key = zero;
+            Layer layer(config, LayerParts{.sinks = true, .alibi = true, .extra = extra});
+            expect_weights(layer, layer.rows(2, 7, 24), {}, "extra keys");
+        }
+    }
+    MhaConfig latent{.embed_dim = 24, .heads = 4, .head_dim = 10, .value_dim = 6, .mask = causal()};
+    for (const auto form : {Latent::Form::naive, Latent::Form::absorbed}) {
+        latent.latent = Latent{.kv_rank = 12, .rope_dim = 4, .form = form};
+        Layer layer(latent);
+        expect_weights(layer, layer.rows(2, 7, 24), {}, "latent");
+    }
+}
+
+TEST_P(Parts, WeightsBehindACache) {
+    MhaConfig latent{.embed_dim = 24, .heads = 4, .head_dim = 10, .value_dim = 6, .mask = causal()};
+    latent.latent = Latent{.kv_rank = 12, .rope_dim = 4};
+    MhaConfig plain{.embed_dim = 24, .heads = 4, .kv_heads = 2, .mask = causal()};
+    plain.zero_key = true;
+    for (const MhaConfig& config : {latent, plain}) {
+        Layer layer(config);
+        const MultiHeadAttention block(layer.config, layer.weights);
+        test::LayerReference reference(layer.config, layer.weights);
+        const Tensor x = layer.rows(1, 9, 24);
+        reference.run(x);
+        const std::int64_t keys = 9 + (config.zero_key ? 1 : 0);
+        KvCache cache = make_cache(config, {.capacity = 9});
+        block.forward(x.view().slice(1, 0, 6), {.cache = &cache});
+        Tensor weights(DType::f32, {1, 4, 3, keys});
+        block.forward(x.view().slice(1, 6, 3), {.cache = &cache, .scores_to = weights});
+        for (std::int64_t h = 0; h < 4; ++h)
+            for (std::int64_t i = 0; i < 3 * keys; ++i)
+                EXPECT_NEAR(weights.data<float>()[h * 3 * keys + i],
+                            reference.attention[static_cast<std::size_t>((h * 9 + 6) * keys + i)], 4e-6);
+    }
+}
+
+TEST(PartsErrors, ScoresMustFit) {
+    Layer layer({.embed_dim = 24, .heads = 4});
+    const MultiHeadAttention block(layer.config, layer.weights);
+    const Tensor x = layer.rows(2, 5, 24);
+    Tensor to(DType::f32, {2, 4, 5, 5}), narrow(DType::f32, {2, 4, 5, 4}), wide(DType::f64, {2, 4, 5, 5});
+    const auto refused = [&](const ScoreRequest& request, const TensorView& view) {
+        EXPECT_THROW(block.forward(x, {.scores = request, .scores_to = view}), Error);
+    };
+    EXPECT_NO_THROW(block.forward(x, {.scores_to = to}));
+    refused({}, narrow);
+    refused({}, wide);
+    refused({.first_head = 5}, to);
+    refused({.first_head = -1}, to);
+    refused({.heads = 3}, to);
+    refused({.first_row = 1}, to);
+    refused({.rows = 6}, to);
+    refused({.kind = static_cast<ScoreKind>(9)}, to);
 }
 
 // Equal logits: the expert with the lower index wins.

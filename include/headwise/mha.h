@@ -16,7 +16,7 @@ namespace headwise {
 
 enum class CacheUse : std::uint8_t {
     append,  // the keys of this call are appended, then attended together with what was there
-    read,    // nothing is projected or appended: queries attend to what the cache holds (decoder over encoder)
+    read,    // no key is projected or appended: queries attend to what the cache holds (decoder over encoder)
 };
 
 // Per call. Everything may be left out.
@@ -26,17 +26,18 @@ struct ForwardOptions {
     Mask mask{};              // intersected with the config's; with a cache its axis S is the longest length
     Positions positions{};    // where query rows stand, for the mask; a cache brings its own offsets
     ConstTensorView
-        rope_positions{};      // i32 or i64 [B,T] (or [T]): rotation of q and k; empty: i + length of the cache
+        rope_positions{};  // i32 or i64 [B,T] (or [T]): rotation of q and k; empty: i + length of the cache (with
+                           // CacheUse::read the last row stands at the last key)
     RopeTables rope_tables{};  // instead of the formula
     KvCache* cache = nullptr;  // make it with make_cache()
     CacheUse cache_use = CacheUse::append;
     ConstTensorView
-        counts{};  // i32 or i64 [B]: real tokens of each sequence; rows of x beyond are neither appended nor
-                   // attended, their y is unspecified
+        counts{};  // i32 or i64 [B]: real tokens of each sequence (of the key source, where there is one); rows
+                   // beyond are neither appended nor attended, their y is unspecified
     Dropout dropout{};
     TensorView lse{};        // optional [B,H,T] f32, see AttendOutputs
     ScoreRequest scores{};   // what to write to scores_to, by a second pass
-    TensorView scores_to{};  // optional [B,heads,rows,S] f32
+    TensorView scores_to{};  // optional [B,heads,rows,S'] f32: S keys, then the extra key and the zero key
     Execution execution{};
 };
 

@@ -55,6 +55,7 @@ void attend_heads(const Block& block, const Call& call, const Flow& flow) {
         attend(*block.kernels, in, out, execution);
     }
     if (!block.extra_key.empty()) join_extra_key(block, call, flow);
+    if (!call.options.scores_to.empty()) write_scores(block, call, flow, in);
 }
 
 }  // namespace headwise

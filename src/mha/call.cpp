@@ -101,6 +101,10 @@ void check_score_request(const Block& block, const Call& call) {
     const TensorView& to = call.options.scores_to;
     if (to.empty()) return;
     const ScoreRequest& request = call.options.scores;
+    check(request.kind <= ScoreKind::weights, "forward: scores.kind is none of raw, capped, masked and weights");
+    check(call.options.cache == nullptr || !block.latent || !block.latent->absorb.empty(),
+          "forward: scores of a latent layer of the naive form with a cache, which holds latents; choose another "
+          "form");
     check_range(request.first_head, request.heads, block.config.heads, "heads");
     check_range(request.first_row, request.rows, call.T, "rows");
     const std::int64_t heads = request.heads < 0 ? block.config.heads - request.first_head : request.heads;
@@ -133,7 +137,6 @@ Call check_call(const Block& block, const ConstTensorView& x, const TensorView& 
     }
     check(block.extra_key.empty() || options.dropout.probability == 0,
           "forward: dropout in a layer with an extra key, whose weight has no counter of its own");
-    check(options.scores_to.empty(), "forward: this version writes no scores yet");
     check_score_request(block, call);
     return call;
 }

@@ -100,7 +100,9 @@ void lay_out_projections(const MhaConfig& c, const Call& call, Carver& carver, F
 
 void lay_out_latent(const MhaConfig& c, const Call& call, Carver& carver, Flow& flow) {
     const LatentForms forms = latent_forms(c, call);
-    if (forms.absorbed) {
+    // Scores are taken from what a cache holds, which is latents.
+    const bool scores = call.options.cache != nullptr && !call.options.scores_to.empty();
+    if (forms.absorbed || scores) {
         flow.absorbed_q = carver.take(c.dtype, {call.B, call.T, c.heads, latent_width(c)});
         flow.absorbed_out = carver.take(DType::f32, {call.B, call.T, c.heads, c.latent->kv_rank});
     }

@@ -1,11 +1,14 @@
-// Suite torch_mha: torch.nn.MultiheadAttention in terms of MultiHeadAttention. Gradients and weights are not judged.
+// Suite torch_mha: torch.nn.MultiheadAttention through its adapter. Gradients are not judged.
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include <headwise/mha.h>
+#include <headwise/torch_mha.h>
 
 #include "conformance/judge.h"
 #include "core/check.h"
@@ -54,12 +57,7 @@ void require_supported(const Test& test) {
                    "torch_behaviour",
                    "parameters"},
                   "attribute");
-    if (attributes.at("add_bias_kv").as_bool()) throw Unsupported{"add_bias_kv"};
-    if (attributes.at("add_zero_attn").as_bool()) throw Unsupported{"add_zero_attn"};
     if (attributes.at("dropout").as_number() != 0) throw Unsupported{"dropout"};
-    if (attributes.at("is_causal").as_bool() && is_null(attributes, "attn_mask")) {
-        throw Unsupported{"is_causal without attn_mask"};
-    }
     std::vector<std::string> known = {"query", "key", "value", "attn_mask", "key_padding_mask", "grad_output"};
     for (const Value& name : attributes.at("parameters").as_list()) known.push_back(name.as_text());
     for (const auto& [name, decl] : test.inputs) {
@@ -140,63 +138,160 @@ Masks read_masks(TensorSet& tensors, const Shape& shape) {
 }
 
 // The README's bound: absolute values carried through the module, M from the weights that matter (p > 1e-12), and the
-// float64 output itself.
+// float64 results themselves.
 struct Bounded {
-    std::vector<double> output, bound;  // [N,L,E]
+    std::vector<double> output, bound;           // [N,L,E]
+    std::vector<double> weights, weights_bound;  // [N,H,L,S'], or the mean over H
 };
 
 struct Sources {
     ConstTensorView query{}, key{}, value{};  // [N,L,E], [N,S,kdim], [N,S,vdim]
 };
 
-Bounded evaluate(const Sources& from, const MhaWeights& w, const Masks& masks, const Shape& shape) {
-    using test::project;
-    const auto [N, H, L, S, E] = shape;
-    const std::int64_t D = E / H;
-    const test::DenseRows q = project(from.query, w.q, w.q_bias, false),
-                          k = project(from.key, w.k, w.k_bias, false);
-    const test::DenseRows v = project(from.value, w.v, w.v_bias, false);
-    test::DenseRows aq = project(from.query, w.q, w.q_bias, true), ak = project(from.key, w.k, w.k_bias, true);
-    test::DenseRows av = project(from.value, w.v, w.v_bias, true);
-    const AttendInputs in{.q = q.heads(H),
-                          .k = k.heads(H),
-                          .v = v.heads(H),
-                          .mask = {.keep = masks.keep.view(), .bias = masks.bias.view()}};
-    const double u = 0x1p-24, scale = 1 / std::sqrt(static_cast<double>(D));
-    const double width = std::sqrt(static_cast<double>(std::max({E, w.k.size(1), w.v.size(1)})));
+// bias_k and bias_v [E], as one more key and value behind the S; then the zero key.
+struct Appended {
+    ConstTensorView key{}, value{};
+    bool zero = false;
 
-    test::DenseRows context{N, L, E, std::vector<double>(static_cast<std::size_t>(N * L * E))};
-    test::DenseRows size = context;  // factor * sum p Av
-    for (std::int64_t at = 0; at < N * L * H; ++at) {
-        const std::int64_t h = at % H, l = at / H % L, n = at / (H * L);
+    std::int64_t count() const { return (key.empty() ? 0 : 1) + (zero ? 1 : 0); }
+    double at(const ConstTensorView& view, std::int64_t n, std::int64_t i) const {
+        return n == 0 && !view.empty() ? load_f64(view.data, view.dtype, i) : 0;
+    }
+};
+
+class Reference {
+public:
+    Reference(const Sources& from, const MhaWeights& weights, const Masks& given, const Appended& more,
+              const Shape& sizes)
+        : w(weights), masks(given), appended(more), shape(sizes), keys(sizes.S + more.count()) {
+        using test::project;
+        q = project(from.query, w.q, w.q_bias, false), aq = project(from.query, w.q, w.q_bias, true);
+        k = project(from.key, w.k, w.k_bias, false), ak = project(from.key, w.k, w.k_bias, true);
+        v = project(from.value, w.v, w.v_bias, false), av = project(from.value, w.v, w.v_bias, true);
+        width = std::sqrt(static_cast<double>(std::max({shape.E, w.k.size(1), w.v.size(1)})));
+    }
+
+    Bounded evaluate(bool average) {
+        const auto [N, H, L, S, E] = shape;
+        context = {N, L, E, std::vector<double>(static_cast<std::size_t>(N * L * E))};
+        size = context;
+        Bounded result;
+        result.weights.resize(static_cast<std::size_t>(N * (average ? 1 : H) * L * keys));
+        result.weights_bound.assign(result.weights.size(), 1e-12);
+        for (std::int64_t n = 0; n < N; ++n)
+            for (std::int64_t h = 0; h < H; ++h)
+                for (std::int64_t l = 0; l < L; ++l) {
+                    const std::vector<double> p = weights_of(n, h, l);
+                    const double factor = spread(n, h, l, p);
+                    const double share = average ? 1 / static_cast<double>(H) : 1;
+                    const std::int64_t row = average ? n * L + l : (n * H + h) * L + l;
+                    for (std::int64_t t = 0; t < keys; ++t) {
+                        const auto to = static_cast<std::size_t>(row * keys + t),
+                                   from = static_cast<std::size_t>(t);
+                        result.weights[to] += share * p[from];
+                        result.weights_bound[to] += share * factor * p[from];
+                    }
+                }
+        finish(result);
+        return result;
+    }
+
+private:
+    // <q, k> / sqrt(D), or the same of absolute values.
+    double score(std::int64_t n, std::int64_t h, std::int64_t l, std::int64_t t, bool absolute) {
+        const std::int64_t D = shape.E / shape.H;
+        double sum = 0;
+        for (std::int64_t d = h * D; d < (h + 1) * D; ++d) {
+            double key = t < shape.S ? (absolute ? ak : k).at(n, t, d) : appended.at(appended.key, t - shape.S, d);
+            if (absolute) key = std::abs(key);
+            sum += (absolute ? aq : q).at(n, l, d) * key;
+        }
+        return sum / std::sqrt(static_cast<double>(D));
+    }
+
+    std::vector<double> weights_of(std::int64_t n, std::int64_t h, std::int64_t l) {
+        const AttendInputs in{.q = q.heads(shape.H),
+                              .k = k.heads(shape.H),
+                              .v = v.heads(shape.H),
+                              .mask = {.keep = masks.keep.view(), .bias = masks.bias.view()}};
         const test::Row<double> row = test::reference_row<double>(in, n, h, l, {});
+        constexpr double kHidden = -std::numeric_limits<double>::infinity();
+        std::vector<double> p(static_cast<std::size_t>(keys), kHidden);
+        for (std::int64_t t = 0; t < keys; ++t) {
+            const auto at = static_cast<std::size_t>(t);
+            if (t >= shape.S) p[at] = score(n, h, l, t, false);
+            if (t < shape.S && row.seen[at]) p[at] = row.s[at];
+        }
+        const double max = keys == 0 ? kHidden : *std::max_element(p.begin(), p.end());
+        double sum = 0;
+        for (double& each : p) sum += each = max == kHidden ? 0 : std::exp(each - max);
+        for (double& each : p) each = sum > 0 ? each / sum : 0;
+        return p;
+    }
+
+    // Adds the values of one row and their sizes; returns the factor of the bound.
+    double spread(std::int64_t n, std::int64_t h, std::int64_t l, const std::vector<double>& p) {
+        const std::int64_t D = shape.E / shape.H;
         double M = 0;
-        for (std::int64_t s = 0; s < S; ++s) {
-            const auto t = static_cast<std::size_t>(s);
-            const double p = row.seen[t] ? std::exp(row.s[t] - row.max) / row.sum : 0;
-            double product = 0;
-            for (std::int64_t d = h * D; d < (h + 1) * D; ++d) {
-                context.at(n, l, d) += p * load_f64(v.values.data(), DType::f64, (n * S + s) * E + d);
-                size.at(n, l, d) += p * av.at(n, s, d);
-                product += aq.at(n, l, d) * ak.at(n, s, d);
+        for (std::int64_t t = 0; t < keys; ++t) {
+            const double weight = p[static_cast<std::size_t>(t)];
+            for (std::int64_t d = h * D; weight > 0 && d < (h + 1) * D; ++d) {
+                const double extra = appended.at(appended.value, t - shape.S, d);
+                context.at(n, l, d) += weight * (t < shape.S ? v.at(n, t, d) : extra);
+                size.at(n, l, d) += weight * (t < shape.S ? av.at(n, t, d) : std::abs(extra));
             }
-            if (p > 1e-12) M = std::max(M, 2 * scale * product);
+            if (weight > 1e-12) M = std::max(M, 2 * score(n, h, l, t, true));
         }
         M += 2 * masks.largest;
-        const double factor = 2 * width + std::sqrt(static_cast<double>(S)) + 16 + 2 * (width / 4 + 2) * M;
-        for (std::int64_t d = h * D; d < (h + 1) * D; ++d) size.at(n, l, d) *= u * factor;
+        const double factor =
+            0x1p-24 * (2 * width + std::sqrt(static_cast<double>(keys)) + 16 + 2 * (width / 4 + 2) * M);
+        for (std::int64_t d = h * D; d < (h + 1) * D; ++d) size.at(n, l, d) *= factor;
+        return factor;
     }
 
-    const auto rows = [&](const test::DenseRows& x) {
-        return ConstTensorView(x.values.data(), DType::f64, {N, L, E});
-    };
-    Bounded result{project(rows(context), w.o, w.o_bias, false).values, project(rows(size), w.o, {}, true).values};
-    for (std::size_t i = 0; i < result.bound.size(); ++i) {
-        const auto column = static_cast<std::int64_t>(i) % E;
-        const double bias = w.o_bias.empty() ? 0 : std::abs(load_f64(w.o_bias.data, w.o_bias.dtype, column));
-        result.bound[i] += 16 * u * bias + u * std::abs(result.output[i]);
+    void finish(Bounded& result) const {
+        const auto rows = [&](const test::DenseRows& x) {
+            return ConstTensorView(x.values.data(), DType::f64, {shape.N, shape.L, shape.E});
+        };
+        result.output = test::project(rows(context), w.o, w.o_bias, false).values;
+        result.bound = test::project(rows(size), w.o, {}, true).values;
+        for (std::size_t i = 0; i < result.bound.size(); ++i) {
+            const auto column = static_cast<std::int64_t>(i) % shape.E;
+            const double bias = w.o_bias.empty() ? 0 : std::abs(load_f64(w.o_bias.data, w.o_bias.dtype, column));
+            result.bound[i] += 0x1p-24 * (16 * bias + std::abs(result.output[i]));
+        }
     }
-    return result;
+
+    const MhaWeights& w;
+    const Masks& masks;
+    const Appended& appended;
+    const Shape shape;
+    const std::int64_t keys;
+    double width = 0;
+    test::DenseRows q, k, v, aq, ak, av, context, size;
+};
+
+std::int64_t width_of(const Value& attributes, const char* name) {
+    return is_null(attributes, name) ? 0 : attributes.at(name).as_integer();
+}
+
+TorchMultiheadAttention make_module(TensorSet& tensors, const Value& attributes) {
+    std::map<std::string, ConstTensorView> state_dict;
+    for (const Value& name : attributes.at("parameters").as_list())
+        state_dict[name.as_text()] = tensors.input(name.as_text());
+    return TorchMultiheadAttention({.embed_dim = attributes.at("embed_dim").as_integer(),
+                                    .num_heads = attributes.at("num_heads").as_integer(),
+                                    .bias = attributes.at("bias").as_bool(),
+                                    .add_bias_kv = attributes.at("add_bias_kv").as_bool(),
+                                    .add_zero_attn = attributes.at("add_zero_attn").as_bool(),
+                                    .kdim = width_of(attributes, "kdim"),
+                                    .vdim = width_of(attributes, "vdim"),
+                                    .batch_first = attributes.at("batch_first").as_bool()},
+                                   state_dict);
+}
+
+ConstTensorView row_of(const ConstTensorView& view) {  // [1,1,E] -> [E]
+    return view.empty() ? view : ConstTensorView(view.data, view.dtype, {view.size(2)}, {view.stride(2)});
 }
 
 }  // namespace
@@ -211,24 +306,31 @@ Outcome run_torch_mha(const Test& test, const Execution& execution) {
                        .value = batch_first(tensors.input("value"), attributes)};
     const MhaWeights weights = read_weights(tensors, shape.E);
     const Masks masks = read_masks(tensors, shape);
-    const Bounded reference = evaluate(from, weights, masks, shape);
-    const ConstTensorView expected = batch_first(tensors.expected("output"), attributes);
+    const Appended appended{.key = row_of(tensors.optional_input("bias_k")),
+                            .value = row_of(tensors.optional_input("bias_v")),
+                            .zero = attributes.at("add_zero_attn").as_bool()};
+    const bool average = attributes.at("average_attn_weights").as_bool();
+    const Bounded reference = Reference(from, weights, masks, appended, shape).evaluate(average);
 
-    const MultiHeadAttention block({.embed_dim = shape.E,
-                                    .heads = shape.H,
-                                    .key_embed_dim = from.key.size(2),
-                                    .value_embed_dim = from.value.size(2)},
-                                   weights);
-    const ForwardOptions options{.key = from.key,
-                                 .value = from.value,
-                                 .mask = {.keep = masks.keep.view(), .bias = masks.bias.view()},
-                                 .execution = execution};
-    Tensor storage = make_output(DType::f32, test.outputs.at("output").sizes);
-    const TensorView y = batch_first(storage.view(), attributes);
-    block.forward(from.query, y, options);
-    OutputResult result = judge("output", y, expected, reference.bound);
-    check_reference(result, reference.output, expected, reference.bound);
-    return conclude(test, {std::move(result)});
+    const TorchMultiheadAttention module = make_module(tensors, attributes);
+    const TorchMultiheadAttention::Result got =
+        module.forward(tensors.input("query"), tensors.input("key"), tensors.input("value"),
+                       {.key_padding_mask = tensors.optional_input("key_padding_mask"),
+                        .attn_mask = tensors.optional_input("attn_mask"),
+                        .is_causal = attributes.at("is_causal").as_bool(),
+                        .need_weights = attributes.at("need_weights").as_bool(),
+                        .average_attn_weights = average,
+                        .execution = execution});
+    std::vector<OutputResult> results;
+    const ConstTensorView expected = batch_first(tensors.expected("output"), attributes);
+    results.push_back(judge("output", batch_first(got.output.view(), attributes), expected, reference.bound));
+    check_reference(results.back(), reference.output, expected, reference.bound);
+    if (tensors.has_output("attn_weights")) {
+        const ConstTensorView wanted = tensors.expected("attn_weights");
+        results.push_back(judge("attn_weights", got.weights.view(), wanted, reference.weights_bound));
+        check_reference(results.back(), reference.weights, wanted, reference.weights_bound);
+    }
+    return conclude(test, std::move(results));
 }
 
 }  // namespace headwise::conformance
