@@ -41,7 +41,7 @@ void check_mask(const Mask& mask, const Positions& positions, const ScoreShape& 
 
 class Visibility {
 public:
-    // Both must have passed check_mask(); the tensors must outlive this object.
+    // Mask and positions must have passed check_mask(), and must outlive this object: small calls would feel a copy.
     Visibility(const Mask& mask, const Positions& positions, const ScoreShape& shape) noexcept;
 
     struct Row {
@@ -105,8 +105,9 @@ private:
     void hide_blocks(const Row& row, std::int64_t first, int count, std::uint8_t* visible) const noexcept;
     bool sees_tensors(const Row& row, const KeyRange& keys) const noexcept;
 
-    Mask mask_;
-    Positions positions_;
+    const Mask& mask_;
+    const Positions& positions_;
+    const ConstTensorView& document_keys_;
     ScoreShape shape_;
     Broadcast keep_, bias_;
 };

@@ -48,9 +48,12 @@ Visibility::Broadcast::Broadcast(const ConstTensorView& view) noexcept {
 }
 
 Visibility::Visibility(const Mask& mask, const Positions& positions, const ScoreShape& shape) noexcept
-    : mask_(mask), positions_(positions), shape_(shape), keep_(mask.keep), bias_(mask.bias) {
-    if (mask_.documents.keys.empty()) mask_.documents.keys = mask_.documents.queries;
-}
+    : mask_(mask),
+      positions_(positions),
+      document_keys_(mask.documents.keys.empty() ? mask.documents.queries : mask.documents.keys),
+      shape_(shape),
+      keep_(mask.keep),
+      bias_(mask.bias) {}
 
 // The last document that begins at or before the row; empty ones before it hold no row.
 std::int64_t Visibility::document_of(std::int64_t i) const noexcept {
@@ -80,7 +83,7 @@ Visibility::Place Visibility::place(std::int64_t b, std::int64_t i) const noexce
     const std::int64_t d = document_of(i);
     const std::int64_t row = number(mask_.documents.queries, d);
     const std::int64_t rows = number(mask_.documents.queries, d + 1) - row;
-    const KeyRange keys{number(mask_.documents.keys, d), number(mask_.documents.keys, d + 1)};
+    const KeyRange keys{number(document_keys_, d), number(document_keys_, d + 1)};
     return {add_clamped(i - row, offset_of(d, keys.end - keys.begin - rows)), keys};
 }
 
