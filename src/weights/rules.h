@@ -15,8 +15,9 @@ void window_except_every_4th(Config&, LayerPlan&);
 void window_except_every_4th_from_0(Config&, LayerPlan&);
 void window_except_every_6th(Config&, LayerPlan&);
 void window_from_max_window_layers(Config&, LayerPlan&);  // Qwen: only with use_sliding_window, from that layer on
-void window_where_not_rotated(Config&, LayerPlan&);       // SmolLM3: only with use_sliding_window
-void two_sided_local_attention(Config&, LayerPlan&);      // ModernBERT: |t - p| <= local_attention / 2
+void window_on_even_layers_below_max_window_layers(Config&, LayerPlan&);  // Qwen2-MoE, likewise
+void window_where_not_rotated(Config&, LayerPlan&);                       // SmolLM3: only with use_sliding_window
+void two_sided_local_attention(Config&, LayerPlan&);  // ModernBERT: |t - p| <= local_attention / 2
 void gpt_neo_attention_types(Config&, LayerPlan&);
 void maybe_bidirectional(Config&, LayerPlan&);   // Gemma 3: use_bidirectional_attention, halves the window
 void chunks_where_rotated(Config&, LayerPlan&);  // Llama 4

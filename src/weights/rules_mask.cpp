@@ -85,6 +85,14 @@ void window_from_max_window_layers(Config& config, LayerPlan& plan) {
     apply_window(plan, use ? window : 0);
 }
 
+void window_on_even_layers_below_max_window_layers(Config& config, LayerPlan& plan) {
+    const bool use = config.flag("use_sliding_window").value_or(false);
+    const std::int64_t window = read_window(config, "sliding_window", plan.family->preset_window);
+    const std::int64_t end = read_window(config, "max_window_layers", 28);
+    choose(plan, use && plan.layer % 2 == 0 && plan.layer < end);
+    apply_window(plan, use ? window : 0);
+}
+
 void window_where_not_rotated(Config& config, LayerPlan& plan) {
     const bool use = config.flag("use_sliding_window").value_or(false);
     const std::int64_t window = read_window(config, "sliding_window", plan.family->preset_window);

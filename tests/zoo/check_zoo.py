@@ -119,7 +119,7 @@ class Notes:
 
     def after(self, _module, _args, output):
         if self.y is None:
-            self.y = (output[0] if isinstance(output, tuple) else output).detach()
+            self.y = (output[0] if isinstance(output, (tuple, list)) else output).detach()
 
 
 def find_modules(model, case):

@@ -26,10 +26,9 @@ constexpr KeyList kSoundHarmless =
     "use_weighted_layer_sum classifier_proj_size num_feat_extract_layers num_codevectors_per_group "
     "num_codevector_groups contrastive_logits_temperature num_negatives codevector_dim proj_codevector_dim "
     "diversity_loss_weight tdnn_dim tdnn_kernel tdnn_dilation xvector_output_dim add_adapter adapter_kernel_size "
-    "adapter_stride num_adapter_layers output_hidden_size num_ctc_classes replace_prob hidden_dropout_p "
-    "gradient_checkpointing tokenizer_class";
+    "adapter_stride num_adapter_layers output_hidden_size num_ctc_classes num_clusters replace_prob";
 constexpr KeyList kClipHarmless =
-    "text_config_dict vision_config_dict image_size patch_size num_channels initializer_factor projection_size "
+    "image_size patch_size num_channels initializer_factor projection_size "
     "vision_use_head spatial_merge_size pad_token_id";
 
 constexpr std::array<Module, 3> kBertModules = {

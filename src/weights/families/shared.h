@@ -35,6 +35,12 @@ constexpr QkNorm head_norm(double eps, HeadNorm::Weight weight = HeadNorm::Weigh
             .on = kAlways};
 }
 
+constexpr QkNorm head_norm_if(std::string_view key, double eps) {
+    QkNorm norm = head_norm(eps);
+    norm.on = by(key);
+    return norm;
+}
+
 inline constexpr Rope::Pairs kInterleaved = Rope::Pairs::interleaved;
 
 constexpr Rotary half_split(double theta = 10000, double partial = 1) {
