@@ -28,20 +28,30 @@ struct Machine {
 void apply(const Machine& machine);
 
 struct LayerChoice {
-    std::string model;  // directory; empty: none
+    std::string model;  // directory or .gguf file; empty: none
     std::int64_t layer = 0;
+    std::string part;  // which attention of the layer, where there are several; empty: the usual one
     std::optional<DType> dtype;
     std::optional<bool> causal;
 };
 
+// In every FILE of a run over several layers "{layer}" stands for the layer's number.
 struct RunOptions {
     Machine machine;
     LayerChoice layer;
-    std::string input;      // FILE[:NAME]
-    std::string positions;  // "0,1,2" or FILE:NAME; empty: none
-    std::string lengths;    // as positions
-    std::string out;        // .npy or .safetensors; empty: none
-    std::string check;      // FILE[:NAME] of the expected output; empty: no check
+    std::string layers;                        // "0,8,16", "2-5" or "all"; empty: layer.layer alone
+    std::string input;                         // FILE[:NAME]
+    std::string key;                           // FILE[:NAME], source of keys and values; empty: x
+    std::string positions;                     // "0,1,2" or FILE:NAME; empty: none
+    std::string lengths;                       // as positions
+    std::string cache;                         // "contiguous", "ring" or "paged"; empty: none
+    std::string cache_type;                    // "f32", "bf16", "f16", "int8", "int4"; empty: f32
+    std::int64_t page_size = 0, capacity = 0;  // 0: the library's choice, the number of tokens
+    std::int64_t decode = 0;                   // the last tokens that are given one at a time, after the others
+    std::string out;                           // .npy or .safetensors; empty: none
+    std::string weights_out;                   // likewise, [B,H,T,S]
+    std::string scores;  // what weights_out holds: "raw", "capped", "masked" or "weights"; empty: weights
+    std::string check;   // FILE[:NAME] of the expected output; empty: no check
     std::optional<double> tolerance;
     int repeat = 1;
     bool json = false;
@@ -53,6 +63,8 @@ struct TraceOptions {
     LayerChoice layer;
     std::string input;                   // FILE[:NAME]; empty: random numbers
     std::int64_t tokens = 0;             // of the random input; 0: 8
+    std::int64_t context = 0;            // tokens of the cache table; 0: those of the input
+    std::int64_t window = 0;             // without a model: keys that a query sees, itself included; 0: all
     std::int64_t embed = 0;              // without a model: the shape of a layer with random weights
     std::int64_t head_dim = 0;           // 0: embed / heads
     std::vector<std::int64_t> heads;     // first = the traced one, all = rows of the comparison

@@ -74,15 +74,11 @@ bool has_shape(const ConstTensorView& view, std::initializer_list<std::int64_t> 
 
 }  // namespace
 
-ConstTensorView with_batch(const ConstTensorView& view) {
-    return view.rank == 2 ? view.split_axis(0, 1, view.size(0)) : view;
-}
-
-Tensor load_input(const std::string& spec, std::int64_t embed) {
+Tensor load_input(const std::string& flag, const std::string& spec, std::int64_t embed) {
     Tensor x = load_tensor(spec);
-    require_float("--input " + spec, x.view());
+    require_float(flag + " " + spec, x.view());
     if ((x.rank() != 2 && x.rank() != 3) || x.size(x.rank() - 1) != embed) {
-        refuse_tensor("--input " + spec, x.view(), join("[B,T,", embed, "] or [T,", embed, "] for this layer"));
+        refuse_tensor(flag + " " + spec, x.view(), join("[B,T,", embed, "] or [T,", embed, "] for this layer"));
     }
     return x;
 }
@@ -124,31 +120,6 @@ Tensor load_positions(const std::string& text, const MhaConfig& config, std::int
                          "] or [", batch, ", ", tokens, "] for this input"));
     }
     return std::move(list.numbers);
-}
-
-std::string describe(const MhaConfig& config) {
-    std::string words = join("E ", config.embed_dim, ", ", config.heads, " query heads, ", config.kv_heads,
-                             " key/value heads, D ", config.head_dim);
-    if (config.value_dim != config.head_dim) words += join(", Dv ", config.value_dim);
-    words += config.mask.causal ? ", causal" : ", not causal";
-    if (config.mask.window_left >= 0) words += join(", window left ", config.mask.window_left);
-    if (config.rope) words += join(", rope theta ", config.rope->theta);
-    return words;
-}
-
-Json config_json(const MhaConfig& config) {
-    return Json::object({{"embed_dim", config.embed_dim},
-                         {"heads", config.heads},
-                         {"kv_heads", config.kv_heads},
-                         {"head_dim", config.head_dim},
-                         {"value_dim", config.value_dim},
-                         {"out_dim", config.out_dim},
-                         {"causal", config.mask.causal},
-                         {"window_left", config.mask.window_left},
-                         {"window_right", config.mask.window_right},
-                         {"scale", config.scale ? Json(*config.scale) : Json()},
-                         {"rope_theta", config.rope ? Json(config.rope->theta) : Json()},
-                         {"dtype", name_of(config.dtype)}});
 }
 
 }  // namespace headwise::cli

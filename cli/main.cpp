@@ -49,30 +49,73 @@ void add_storage(CLI::App& command, Typed& typed) {
         ->type_name("TYPE");
 }
 
-CLI::App& add_run(CLI::App& app, RunOptions& options, Typed& typed) {
-    CLI::App& command = *app.add_subcommand("run", "Compute one attention layer of a checkpoint, and check it");
-    command.add_option("--model", options.layer.model, "Model directory: config.json and *.safetensors")
-        ->required()
-        ->type_name("DIR");
-    command.add_option("--layer", options.layer.layer, "Layer number, from 0 (default 0)")
+CLI::Option* add_model(CLI::App& command, LayerChoice& layer) {
+    command.add_option("--layer", layer.layer, "Layer number, from 0 (default 0)")
         ->check(between(0, std::numeric_limits<std::int64_t>::max()))
         ->type_name("N");
-    command.add_option("--input", options.input, "x, [B,T,E] or [T,E], from a .safetensors or .npy file")
+    command
+        .add_option("--part", layer.part,
+                    "Which attention, where a layer has several: encoder, decoder, cross, ...")
+        ->type_name("NAME");
+    return command
+        .add_option("--model", layer.model, "Directory of config.json and *.safetensors, or a .gguf file")
+        ->type_name("PATH");
+}
+
+void add_cache(CLI::App& command, RunOptions& options) {
+    command.add_option("--cache", options.cache, "Run through a key/value cache: contiguous, ring or paged")
+        ->check(CLI::IsMember({"contiguous", "ring", "paged"}))
+        ->type_name("KIND");
+    command.add_option("--cache-type", options.cache_type, "Storage of the cache (default f32)")
+        ->check(CLI::IsMember({"f32", "bf16", "f16", "int8", "int4"}))
+        ->type_name("TYPE");
+    command.add_option("--page-size", options.page_size, "Tokens of a page of a paged cache (default 64)")
+        ->check(between(1, kMostSize))
+        ->type_name("N");
+    command.add_option("--capacity", options.capacity, "Keys that the cache can hold (default: all of the input)")
+        ->check(between(1, std::numeric_limits<std::int32_t>::max()))
+        ->type_name("N");
+    command.add_option("--decode", options.decode, "Give the last N tokens one at a time, through a cache")
+        ->check(between(0, std::numeric_limits<std::int32_t>::max()))
+        ->type_name("N");
+}
+
+void add_files(CLI::App& command, RunOptions& options) {
+    command.add_option("--input", options.input, "x, [B,T,E] or [T,E], from a .safetensors, .gguf or .npy file")
         ->required()
+        ->type_name("FILE[:NAME]");
+    command.add_option("--key", options.key, "Source of keys and values for cross attention, [B,S,E]")
         ->type_name("FILE[:NAME]");
     command.add_option("--lengths", options.lengths, "Real tokens of each sequence: i,j,... or FILE:NAME")
         ->type_name("LIST");
     command.add_option("--positions", options.positions, "Rotary positions, [T] or [B,T]: i,j,... or FILE:NAME")
         ->type_name("LIST");
-    command.add_flag("--causal,!--no-causal", typed.causal,
-                     "Hide later tokens or not, where the family leaves it open");
-    add_storage(command, typed);
     command.add_option("--out", options.out, "Write y: .npy, or .safetensors (tensor name y)")->type_name("FILE");
+    command.add_option("--weights-out", options.weights_out, "Write attention weights [B,H,T,S], likewise")
+        ->type_name("FILE");
+    command.add_option("--scores", options.scores, "What --weights-out writes (default weights)")
+        ->check(CLI::IsMember({"raw", "capped", "masked", "weights"}))
+        ->type_name("KIND");
     command.add_option("--check", options.check, "Compare y with this tensor; exit 1 beyond the tolerance")
         ->type_name("FILE[:NAME]");
     command
         .add_option("--tolerance", options.tolerance, "Max error / max|y| (default f32 4e-6, bf16 2e-2, f16 2e-3)")
         ->type_name("PART");
+}
+
+CLI::App& add_run(CLI::App& app, RunOptions& options, Typed& typed) {
+    CLI::App& command = *app.add_subcommand("run", "Compute attention layers of a checkpoint, and check them");
+    add_model(command, options.layer)->required();
+    command
+        .add_option("--layers", options.layers,
+                    "Several layers: 0,8,16 or 2-5 or all; {layer} in a FILE is the number")
+        ->excludes("--layer")
+        ->type_name("LIST");
+    add_files(command, options);
+    command.add_flag("--causal,!--no-causal", typed.causal,
+                     "Hide later tokens or not, where the family leaves it open");
+    add_storage(command, typed);
+    add_cache(command, options);
     command.add_option("--repeat", options.repeat, "Compute N times, report the best time (default 1)")
         ->check(between(1, 1'000'000))
         ->type_name("N");
@@ -80,20 +123,17 @@ CLI::App& add_run(CLI::App& app, RunOptions& options, Typed& typed) {
     add_json(command, options.json);
     command.footer(
         "Example:\n"
-        "  headwise run --model samples/minilm --layer 0 \\\n"
-        "    --input samples/minilm/hidden.safetensors:brackets.layer0.in \\\n"
-        "    --check samples/minilm/hidden.safetensors:brackets.layer0.out");
+        "  headwise run --model samples/smollm2 --layers all --decode 8 \\\n"
+        "    --input samples/smollm2/hidden.safetensors:text.layer{layer}.in \\\n"
+        "    --check samples/smollm2/hidden.safetensors:text.layer{layer}.out");
     return command;
 }
 
 CLI::App& add_trace(CLI::App& app, TraceOptions& options, Typed& typed) {
     CLI::App& command =
         *app.add_subcommand("trace", "Show every view from x to y: shape, strides, address, copies");
-    command.add_option("--model", options.layer.model, "Model directory; without it a layer with random weights")
-        ->type_name("DIR");
-    command.add_option("--layer", options.layer.layer, "Layer number, from 0 (default 0)")
-        ->check(between(0, std::numeric_limits<std::int64_t>::max()))
-        ->type_name("N");
+    add_model(command, options.layer)
+        ->description("Model directory or .gguf file; without it a layer with random weights");
     CLI::Option* input =
         command.add_option("--input", options.input, "x, [B,T,E] or [T,E] (default: random numbers)")
             ->type_name("FILE[:NAME]");
@@ -116,6 +156,13 @@ CLI::App& add_trace(CLI::App& app, TraceOptions& options, Typed& typed) {
         ->check(between(1, kMostSize))
         ->needs(embed)
         ->type_name("D");
+    command.add_option("--window", options.window, "Without a model: keys that a query sees, itself included")
+        ->check(between(1, kMostSize))
+        ->needs(embed)
+        ->type_name("W");
+    command.add_option("--context", options.context, "Tokens of the cache table (default: those of the input)")
+        ->check(between(1, std::numeric_limits<std::int32_t>::max()))
+        ->type_name("N");
     command.add_flag("--causal,!--no-causal", typed.causal,
                      "Hide later tokens or not, where the family leaves it open");
     add_storage(command, typed);
@@ -123,7 +170,7 @@ CLI::App& add_trace(CLI::App& app, TraceOptions& options, Typed& typed) {
     add_json(command, options.json);
     command.footer(
         "Examples:\n"
-        "  headwise trace --model samples/smollm2 --layer 8\n"
+        "  headwise trace --model samples/smollm2 --layer 8 --context 8192\n"
         "  headwise trace --embed 512 --heads 8 --kv-heads 2,4 --tokens 16");
     return command;
 }

@@ -15,7 +15,9 @@
 #include <headwise/error.h>
 #include <headwise/weights.h>
 
+#include "cli/cache_table.h"
 #include "cli/commands.h"
+#include "cli/describe.h"
 #include "cli/inputs.h"
 #include "cli/json.h"
 #include "cli/text.h"
@@ -43,6 +45,13 @@ Tensor random_tensor(std::initializer_list<std::int64_t> shape, double amplitude
     return tensor;
 }
 
+Mask mask_of(const TraceOptions& options) {
+    Mask mask;
+    mask.causal = options.layer.causal.value_or(options.window > 0);
+    if (options.window > 0) mask.window_left = options.window - 1;
+    return mask;
+}
+
 LayerWeights random_layer(const TraceOptions& options) {
     LayerWeights layer;
     layer.family = "random weights";
@@ -50,7 +59,7 @@ LayerWeights random_layer(const TraceOptions& options) {
                             .heads = options.heads.front(),
                             .kv_heads = options.kv_heads.empty() ? 0 : options.kv_heads.front(),
                             .head_dim = options.head_dim,
-                            .mask = options.layer.causal.value_or(false) ? causal() : Mask(),
+                            .mask = mask_of(options),
                             .dtype = options.layer.dtype.value_or(DType::f32)});
     const MhaConfig& c = layer.config;
     const double amplitude = std::sqrt(3.0 / static_cast<double>(c.embed_dim));  // keeps the size of x
@@ -68,13 +77,15 @@ LayerWeights choose_layer(const TraceOptions& options) {
         return random_layer(options);
     }
     require(options.embed == 0, "--model and --embed exclude each other");
-    return load_layer(
-        options.layer.model,
-        {.layer = options.layer.layer, .dtype = options.layer.dtype, .causal = options.layer.causal});
+    require(options.window == 0, "--window is given with --model, whose layers have their own");
+    return load_layer(options.layer.model, {.layer = options.layer.layer,
+                                            .part = options.layer.part,
+                                            .dtype = options.layer.dtype,
+                                            .causal = options.layer.causal});
 }
 
 Tensor choose_input(const TraceOptions& options, std::int64_t embed) {
-    if (!options.input.empty()) return load_input(options.input, embed);
+    if (!options.input.empty()) return load_input("--input", options.input, embed);
     return random_tensor({1, options.tokens > 0 ? options.tokens : kDefaultTokens, embed}, 1, 0);
 }
 
@@ -231,9 +242,11 @@ Exit trace(const TraceOptions& options) {
     const Tensor x = choose_input(options, config.embed_dim);
     const Biases biases = {!layer.q_bias.empty(), !layer.k_bias.empty(), !layer.v_bias.empty(),
                            !layer.o_bias.empty()};
-    const std::vector<Variant> variants = variants_of(config, biases, options.heads, options.kv_heads);
+    std::vector<Variant> variants;
+    if (has_variants(config)) variants = variants_of(config, biases, options.heads, options.kv_heads);
     const Trace flow = headwise::trace(block, x.view());
     const std::int64_t tokens = with_batch(x.view()).size(1);
+    const std::int64_t context = options.context > 0 ? options.context : tokens;
     if (options.json) {
         const bool stored = !options.layer.model.empty();
         print(Json::object({{"command", "trace"},
@@ -248,7 +261,8 @@ Exit trace(const TraceOptions& options) {
                             {"split_merge_copied_bytes", flow.split_merge_copied_bytes},
                             {"cache", cache_json(flow.cache)},
                             {"heads", heads_json(flow, config.heads)},
-                            {"variants", variants_json(variants, tokens)}}));
+                            {"variants", variants_json(variants, tokens)},
+                            {"cache", cache_rows_json(cache_rows(config, context))}}));
     } else {
         const std::string source =
             options.layer.model.empty() ? "" : join(options.layer.model, ", layer ", options.layer.layer, ", ");
@@ -256,7 +270,8 @@ Exit trace(const TraceOptions& options) {
         print_steps(flow);
         print_cache(flow.cache);
         print_heads(flow, config.heads);
-        print_variants(variants, tokens);
+        if (!variants.empty()) print_variants(variants, tokens);
+        print_cache_rows(cache_rows(config, context), context);
     }
     return flow.split_merge_copied_bytes == 0 ? Exit::done : Exit::check_failed;
 }

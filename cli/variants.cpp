@@ -70,6 +70,11 @@ std::int64_t cache_numbers(const MhaConfig& config, std::int64_t tokens) {
 
 }  // namespace
 
+bool has_variants(const MhaConfig& config) {
+    return !config.latent && !config.routing && !config.difference && !config.qk_norm && !config.merged_norm &&
+           config.gate == Gate::none;
+}
+
 std::vector<Variant> variants_of(const MhaConfig& traced, const Biases& biases,
                                  std::span<const std::int64_t> heads, std::span<const std::int64_t> kv_heads) {
     std::vector<std::int64_t> head_counts(heads.begin(), heads.end());

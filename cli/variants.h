@@ -26,6 +26,9 @@ struct Variant {
 // Which of q, k, v, o have a bias.
 using Biases = std::array<bool, 4>;
 
+// Whether q, k, v and W_O are single matrices whose heads can be cut and shared at will.
+bool has_variants(const MhaConfig& config);
+
 // One row per wished (heads, kv heads), MHA and MQA always among them. An empty wish means the layer's own number of
 // heads and, for kv heads, the layer's own or one in between. E and the width of all heads together stay the same.
 std::vector<Variant> variants_of(const MhaConfig& traced, const Biases& biases,

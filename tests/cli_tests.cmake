@@ -11,7 +11,7 @@ if(CMAKE_CROSSCOMPILING)
     set(program ${PROJECT_BINARY_DIR}/tests/run_headwise.sh)
 endif()
 
-foreach(name IN ITEMS cli_test cli_data_test)
+foreach(name IN ITEMS cli_test cli_data_test cli_run_test)
     headwise_test(${name})
     add_dependencies(${name} headwise_cli)
     target_link_libraries(${name} PRIVATE nlohmann_json::nlohmann_json)

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <string>
 
-#include <headwise/mha_config.h>
+#include <headwise/mha.h>
 
 #include "core/check.h"
 #include "heads/check.h"
