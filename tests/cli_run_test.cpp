@@ -191,7 +191,7 @@ TEST(RunFlags, ThatDoNotFitTogetherAreRefused) {
     refused({"--cache-type", "int8", "--decode", "2"}, "--tolerance");
     refused({"--scores", "raw"}, "--weights-out");
     refused({"--weights-out", "w.txt"}, ".safetensors");
-    refused({"--capacity", "7", "--decode", "2"}, "19");
+    refused({"--capacity", "7", "--decode", "2"}, "holds 0 of 7 keys");
     refused({"--part", "decoder-ring"}, "decoder-ring");
     const Words layers = {"run", "--model", "samples/minilm", "--input", kMini + "plain.layer0.in"};
     for (const char* list : {",", "x", "3-1", "1-", "-1", "0,,1", "99999999999999999999"}) {
