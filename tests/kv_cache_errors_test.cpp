@@ -1,5 +1,6 @@
 // What caches, and attention over caches and pages, refuse: in words, and before anything has changed.
 #include <algorithm>
+#include <limits>
 
 #include "attend_cases.h"
 #include "cache_cases.h"
@@ -39,6 +40,18 @@ TEST(KvCacheErrors, Configs) {
     expect_no_cache("not a size that memory can have",
                     [](KvCacheConfig& c) { c.kv_heads = std::int64_t{1} << 61; });
     expect_no_cache("channels", [](KvCacheConfig& c) { c.key_dim = std::int64_t{1} << 62; });
+}
+
+TEST(KvCacheErrors, MoreSequencesThanAListCanHave) {
+    for (const CacheKind kind : kKinds) {
+        const KvCacheConfig config{.batch = std::numeric_limits<std::int64_t>::max(),
+                                   .kv_heads = 2,
+                                   .key_dim = 8,
+                                   .value_dim = 8,
+                                   .capacity = 1,
+                                   .kind = kind};
+        message_of(ErrorCode::out_of_memory, [&] { KvCache cache(config); });
+    }
 }
 
 TEST(KvCacheErrors, NoMemory) {

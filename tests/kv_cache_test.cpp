@@ -179,6 +179,26 @@ TEST(KvCacheTest, BeamsChangePlaces) {
     }
 }
 
+TEST(KvCacheTest, BeamsThatShareTheirLastPageNeedOneCopyLess) {
+    const NanMemory memory;
+    KvCacheConfig config = config_of(CacheKind::paged);
+    config.page_size = 4, config.capacity = 8, config.pages = 3;
+    KvCache cache(config);
+    Shadow shadow(3);
+    const std::vector<std::int64_t> one_beam = {2, 0, 0};
+    const Tokens prefix(config, 2, 1);
+    const ConstTensorView counts(one_beam.data(), DType::i64, {3});
+    prefix.append_to(cache, counts), shadow.append(prefix, one_beam);
+    cache.reorder({0, 0, 0}), shadow.reorder({0, 0, 0});
+    EXPECT_EQ(cache.free_pages(), 2);
+    const Tokens next(config, 1, 2);
+    next.append_to(cache), shadow.append(next, all_of(1));  // the third beam keeps the page of the prefix
+    shadow.expect_held_by(cache);
+    EXPECT_EQ(cache.free_pages(), 0);
+    cache.clear();
+    EXPECT_EQ(cache.free_pages(), 3);
+}
+
 TEST(KvCacheTest, ForksGoTheirOwnWays) {
     const NanMemory memory;
     for (const CacheKind kind : kKinds) {

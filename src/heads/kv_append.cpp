@@ -83,6 +83,8 @@ public:
                  "; free other sequences, or give the pool more pages. Nothing was changed");
         }
         for (std::int64_t b = 0; b < config_.batch; ++b) give_pages(b);
+        // A fork on another thread may have let go of a page since it was counted.
+        while (used_ < needed) cache_.pool->release(next());
     }
 
     void write(const KernelTable& kernels, std::int64_t b, std::int64_t g, float* wide) const noexcept {
@@ -114,12 +116,24 @@ private:
     bool must_copy(std::int64_t b) const {
         const std::int64_t length = cache_.at(b).length;
         return count(b) > 0 && length % cache_.layout.rows != 0 &&
-               cache_.pool->is_shared(cache_.blocks_of(b)[length / cache_.layout.rows]);
+               cache_.pool->holders(cache_.blocks_of(b)[length / cache_.layout.rows]) > 1;
+    }
+    // The same where the sequences before b have let go of that page: the last holder keeps it.
+    bool will_copy(std::int64_t b) const {
+        if (!must_copy(b)) return false;
+        const auto last_page = [&](std::int64_t sequence) {
+            return cache_.blocks_of(sequence)[cache_.at(sequence).length / cache_.layout.rows];
+        };
+        std::int64_t gone = 0;
+        for (std::int64_t before = 0; before < b; ++before) {
+            if (must_copy(before) && last_page(before) == last_page(b)) ++gone;
+        }
+        return cache_.pool->holders(last_page(b)) - gone > 1;
     }
     std::size_t pages_needed(std::int64_t b) const {
         const std::int64_t length = cache_.at(b).length;
         const std::int64_t pages = cache_.blocks_for(length + count(b)) - cache_.blocks_for(length);
-        return static_cast<std::size_t>(pages) + (must_copy(b) ? 1 : 0);
+        return static_cast<std::size_t>(pages) + (will_copy(b) ? 1 : 0);
     }
     void give_pages(std::int64_t b) {
         const std::int64_t length = cache_.at(b).length, rows = cache_.layout.rows;

@@ -119,9 +119,9 @@ void BlockPool::release(std::int32_t id) {
     if (--holders == 0) free_.push_back(id);  // within the capacity that it was made with
 }
 
-bool BlockPool::is_shared(std::int32_t id) const {
+std::int64_t BlockPool::holders(std::int32_t id) const {
     const std::lock_guard lock(mutex_);
-    return holders_[static_cast<std::size_t>(id)] > 1;
+    return holders_[static_cast<std::size_t>(id)];
 }
 
 }  // namespace headwise

@@ -47,7 +47,7 @@ public:
     bool take(std::span<std::int32_t> ids);
     void share(std::int32_t id);
     void release(std::int32_t id);
-    bool is_shared(std::int32_t id) const;
+    std::int64_t holders(std::int32_t id) const;
 
 private:
     std::int64_t block_bytes_;

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <new>
+#include <stdexcept>
 #include <vector>
 
 #include <headwise/kv_cache.h>
@@ -77,8 +78,9 @@ auto with_memory(Make make) {
     try {
         return make();
     } catch (const std::bad_alloc&) {
-        fail(ErrorCode::out_of_memory, "KvCache: no memory for the lists of its sequences and pages");
+    } catch (const std::length_error&) {  // more entries than a list can have
     }
+    fail(ErrorCode::out_of_memory, "KvCache: no memory for the lists of its sequences and pages");
 }
 
 // Element type and rounding of rows. Both are exact where the types agree; `wide` is room for one row of floats.
