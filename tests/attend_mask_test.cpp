@@ -224,6 +224,21 @@ TEST(Mask, OriginsMayStandBesideTheChunkOfTheOtherSide) {
     EXPECT_THROW(chunked(8, origins) & chunked(8), Error);
 }
 
+TEST(Mask, ChunkOriginsFarAwayCountModuloTheChunk) {
+    const Tensor q(DType::f32, {2, 3, 1, 4}), k(DType::f32, {2, 5, 1, 4});
+    Tensor v(DType::f32, {2, 5, 1, 1});
+    for (std::int64_t i = 0; i < v.count(); ++i) v.data<float>()[i] = static_cast<float>(1 << i);
+    const auto outputs = [&](std::int64_t first, std::int64_t second) {
+        const Tensor origins = integers(DType::i64, {first, second});
+        Tensor out(DType::f32, {2, 3, 1, 1});
+        attend({.q = q, .k = k, .v = v, .mask = chunked(4, origins)}, {.out = out});
+        return std::vector<float>(out.data<float>(), out.data<float>() + out.count());
+    };
+    constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();  // a multiple of 4
+    EXPECT_EQ(outputs(kLeast, kLeast + 1), outputs(0, 1));
+    EXPECT_EQ(outputs(kLeast + 3, std::numeric_limits<std::int64_t>::max()), outputs(3, 3));
+}
+
 INSTANTIATE_TEST_SUITE_P(EveryIsa, AttendMaskTest, every_isa(), isa_name);
 
 }  // namespace

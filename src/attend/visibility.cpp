@@ -21,9 +21,7 @@ std::int64_t add_clamped(std::int64_t a, std::int64_t b) noexcept {
 
 // How far p stands from the beginning of its chunk: (p - origin) mod chunk, by floor.
 std::int64_t place_in_chunk(std::int64_t p, std::int64_t origin, std::int64_t chunk) noexcept {
-    std::int64_t distance = 0;
-    if (__builtin_sub_overflow(p, origin, &distance)) distance = p < 0 ? kLeast : kMost;
-    const std::int64_t rest = distance % chunk;
+    const std::int64_t rest = (p % chunk - origin % chunk) % chunk;  // their difference could overflow
     return rest < 0 ? rest + chunk : rest;
 }
 
