@@ -32,10 +32,10 @@ const char* name_of_gate(Gate gate) {
     return gate == Gate::none ? "none" : gate == Gate::head ? "head" : "element";
 }
 
-std::string rope_text(const Rope& rope) {
+std::string rope_text(const Rope& rope, std::int64_t head_dim) {
     std::string words = join(", rope theta ", rope.theta);
     if (rope.pairs == Rope::Pairs::interleaved) words += " interleaved";
-    if (rope.width > 0) words += join(" on ", rope.width, " columns");
+    if (rope.width > 0 && rope.width < head_dim) words += join(" on ", rope.width, " columns");
     if (rope.offset > 0) words += join(" from column ", rope.offset);
     if (rope.inverse) words += " backwards";
     if (rope.scaling.kind != RopeScaling::Kind::none)
@@ -88,7 +88,7 @@ std::string describe(const MhaConfig& c) {
     if (c.softcap > 0) words += join(", softcap ", c.softcap);
     if (c.clip_qkv > 0) words += join(", q, k, v clipped at ", c.clip_qkv);
     if (c.qk_norm) words += join(", ", norm_text(*c.qk_norm), c.qk_norm->after_rope ? " after rope" : "");
-    if (c.rope) words += rope_text(*c.rope);
+    if (c.rope) words += rope_text(*c.rope, c.head_dim);
     if (c.temperature) words += join(", temperature by position, scale ", c.temperature->scale);
     if (c.relative_bias) words += join(", relative bias of ", c.relative_bias->buckets, " buckets");
     if (c.latent) words += join(", latent of ", c.latent->kv_rank, " + ", c.latent->rope_dim);
