@@ -99,6 +99,17 @@ TEST(Families, RotationDependsOnTheLayer) {
     EXPECT_EQ(plan(R"({"model_type":"gptj","rotary_dim":8})").config.rope->width, 8);
 }
 
+// Files written while transformers renamed the keys of GPT-NeoX carry both spellings.
+TEST(Families, TwoSpellingsOfOneNumberMustAgree) {
+    const std::string neox = R"({"model_type":"gpt_neox","rotary_emb_base":500,"rotary_pct":0.5,)";
+    const MhaConfig both = plan(neox + R"("rope_theta":500,"partial_rotary_factor":0.5})").config;
+    EXPECT_EQ(both.rope->theta, 500);
+    EXPECT_EQ(both.rope->width, both.head_dim / 2);
+    EXPECT_EQ(plan(R"({"model_type":"gpt_neox","rope_theta":700})").config.rope->theta, 700);
+    refused(neox + R"("rope_theta":501})", ErrorCode::bad_data, {"rotary_emb_base is 500", "rope_theta is 501"});
+    refused(neox + R"("partial_rotary_factor":1})", ErrorCode::bad_data, {"rotary_pct", "partial_rotary_factor"});
+}
+
 TEST(Families, PartsHaveTheirOwnSizesAndMasks) {
     const std::string bart =
         R"({"model_type":"bart","d_model":64,"encoder_layers":1,"decoder_layers":3,"encoder_attention_heads":4,)"

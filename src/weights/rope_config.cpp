@@ -172,10 +172,21 @@ std::optional<Config> find_settings(Config& config, const LayerPlan& plan) {
     return Config(*config.find("rope_parameters"), current->where());  // afresh: full_attention counts as unknown
 }
 
+// A number under the family's own key, or under the usual one: files of a transition carry both.
+std::optional<double> read_either(Config& config, std::string_view own, std::string_view usual) {
+    if (own.empty()) return std::nullopt;
+    const std::optional<double> a = config.number(own), b = config.number(usual);
+    if (a && b && *a != *b) {
+        fail(ErrorCode::bad_data, config.where(), ": ", own, " is ", *a, " but ", usual, " is ", *b,
+             ", which mean the same");
+    }
+    return a ? a : b;
+}
+
 double read_theta(Config& config, Config* settings, const LayerPlan& plan) {
     const Rotary& row = plan.family->rotary;
     const bool windowed = plan.kind == LayerKind::windowed && row.windowed_theta > 0;
-    const std::optional<double> plain = config.number(row.theta_key);
+    const std::optional<double> plain = read_either(config, row.theta_key, "rope_theta");
     std::optional<double> outer = plain;
     if (!row.windowed_theta_key.empty()) {
         const std::optional<double> local = config.number(row.windowed_theta_key);
@@ -195,7 +206,7 @@ double read_theta(Config& config, Config* settings, const LayerPlan& plan) {
 // The rotated columns of a head of width D.
 std::int64_t read_width(Config& config, Config* settings, const LayerPlan& plan, std::int64_t D) {
     const Rotary& row = plan.family->rotary;
-    const std::optional<double> outer = row.partial_key.empty() ? std::nullopt : config.number(row.partial_key);
+    const std::optional<double> outer = read_either(config, row.partial_key, "partial_rotary_factor");
     const std::optional<double> inner =
         settings != nullptr ? settings->number("partial_rotary_factor") : std::nullopt;
     const double share = inner ? *inner : outer ? *outer : row.partial;
