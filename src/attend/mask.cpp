@@ -47,6 +47,9 @@ bool has_window(const Mask& mask) { return mask.window_left >= 0 || mask.window_
 
 // Without a window keep_first says nothing; two windows must agree on it.
 std::int64_t keep_first_of(const Mask& a, const Mask& b) {
+    for (const Mask* mask : {&a, &b}) {
+        check(mask->keep_first >= 0, "mask: keep_first is ", mask->keep_first, "; give a number of keys");
+    }
     if (!has_window(a) || !has_window(b)) return has_window(b) ? b.keep_first : a.keep_first;
     check(a.keep_first == b.keep_first, "mask: the windows on both sides of & keep the first ", a.keep_first,
           " and ", b.keep_first, " keys; no one window does that, so make the numbers equal or use a keep mask");
