@@ -34,6 +34,8 @@ TEST(KvCacheErrors, Configs) {
     expect_no_cache("2^31 - 1 are the most",
                     [](KvCacheConfig& c) { c.kind = CacheKind::paged, c.pages = std::int64_t{1} << 31; });
     expect_no_cache("scale_group -1", [](KvCacheConfig& c) { c.scale_group = -1; });
+    expect_no_cache("kind 9", [](KvCacheConfig& c) { c.kind = static_cast<CacheKind>(9); });
+    expect_no_cache("type 9", [](KvCacheConfig& c) { c.type = static_cast<CacheType>(9); });
     // Sizes whose product leaves 63 bits.
     expect_no_cache("not a size that memory can have",
                     [](KvCacheConfig& c) { c.capacity = std::int64_t{1} << 60; });

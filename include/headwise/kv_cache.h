@@ -45,7 +45,7 @@ class HEADWISE_API KvCache {
 public:
     explicit KvCache(const KvCacheConfig& config);  // throws invalid_argument, out_of_memory
     ~KvCache();
-    KvCache(KvCache&&) noexcept;
+    KvCache(KvCache&&) noexcept;  // what is left may only be destroyed or assigned to
     KvCache& operator=(KvCache&&) noexcept;
 
     const KvCacheConfig& config() const noexcept;

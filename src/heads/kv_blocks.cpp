@@ -14,6 +14,8 @@ namespace {
 constexpr const char* kWhere = "KvCache: memory";
 
 void check_config(const KvCacheConfig& c) {
+    check(c.kind <= CacheKind::paged && c.type <= CacheType::int4, "KvCache: kind ", static_cast<int>(c.kind),
+          " or type ", static_cast<int>(c.type), " is none of CacheKind and CacheType");
     check(c.batch >= 0 && c.kv_heads >= 0 && c.capacity >= 0, "KvCache: batch ", c.batch, ", kv_heads ",
           c.kv_heads, ", capacity ", c.capacity, "; sizes cannot be negative");
     check(c.key_dim > 0 && c.value_dim >= 0, "KvCache: key_dim ", c.key_dim, ", value_dim ", c.value_dim,

@@ -58,8 +58,9 @@ HeldRange check_range(const KvCache::Impl& cache, std::int64_t b, std::int64_t f
 KvCache::Impl::Impl(const KvCacheConfig& given, std::shared_ptr<BlockPool> shared)
     : config(given), layout(given), pool(std::move(shared)), sequences(static_cast<std::size_t>(config.batch)) {
     const std::int64_t entries = checked_multiply(config.batch, layout.blocks_per_sequence, "KvCache: pages");
-    table.resize(static_cast<std::size_t>(entries));
+    // The pool first: it refuses what no memory can hold before the table is filled.
     if (pool == nullptr) pool = std::make_shared<BlockPool>(blocks_of_pool(config, layout), layout.bytes);
+    table.resize(static_cast<std::size_t>(entries));
     if (config.kind != CacheKind::paged) {
         pool->take(table);
     } else {
