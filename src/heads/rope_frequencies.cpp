@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <optional>
 
 #include "core/check.h"
 #include "heads/check.h"
@@ -39,6 +38,7 @@ double llama3(const RopeScaling& s, double f) noexcept {
 // The pairs between which yarn blends: those that turn beta times within the positions of the training.
 class YarnRamp {
 public:
+    YarnRamp() noexcept = default;
     YarnRamp(const Rope& rope, std::int64_t half) noexcept {
         const RopeScaling& s = rope.scaling;
         const double width = static_cast<double>(2 * half), old = static_cast<double>(s.original_max_position);
@@ -55,7 +55,7 @@ public:
     }
 
 private:
-    double low_, high_;
+    double low_ = 0, high_ = 1;
 };
 
 }  // namespace
@@ -63,7 +63,7 @@ private:
 void fill_frequencies(const Rope& rope, std::int64_t half, std::int64_t longest, double* to) noexcept {
     const RopeScaling& s = rope.scaling;
     const double theta = stretched_theta(rope, half, longest);
-    const std::optional<YarnRamp> ramp = s.kind == Kind::yarn ? std::optional(YarnRamp(rope, half)) : std::nullopt;
+    const YarnRamp ramp = s.kind == Kind::yarn ? YarnRamp(rope, half) : YarnRamp();
     const std::vector<double>& factors = longest > s.original_max_position ? s.long_factor : s.short_factor;
     for (std::int64_t i = 0; i < half; ++i) {
         const auto at = static_cast<std::size_t>(i);
@@ -71,7 +71,7 @@ void fill_frequencies(const Rope& rope, std::int64_t half, std::int64_t longest,
                                             : rope.frequencies[at];
         if (s.kind == Kind::linear) f /= s.factor;
         if (s.kind == Kind::llama3) f = llama3(s, f);
-        if (ramp) f = f / s.factor * (*ramp)(i) + f * (1 - (*ramp)(i));
+        if (s.kind == Kind::yarn) f = f / s.factor * ramp(i) + f * (1 - ramp(i));
         if (s.kind == Kind::longrope) f /= factors[at];
         to[i] = rope.divisors.empty() ? f : f / rope.divisors[at];
     }
