@@ -110,7 +110,7 @@ std::int64_t ceil_of(std::int64_t size, std::int64_t block) { return size / bloc
 class BlockListCheck {
 public:
     BlockListCheck(const BlockList& list, const ScoreShape& shape, const char* where)
-        : list_(list), shape_(shape), where_(where), key_blocks_(ceil_of(shape.S, list.key_block)) {
+        : list_(list), where_(where), key_blocks_(ceil_of(shape.S, list.key_block)) {
         const std::int64_t query_blocks = ceil_of(shape.T, list.query_block);
         check_block_axes(list.counts, shape, query_blocks, 3, where, "blocks.counts");
         check_block_axes(list.blocks, shape, query_blocks, 4, where, "blocks.blocks");
@@ -145,7 +145,6 @@ private:
     }
 
     const BlockList& list_;
-    const ScoreShape& shape_;
     const char* where_;
     std::int64_t key_blocks_;
 };
