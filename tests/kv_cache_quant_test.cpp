@@ -98,7 +98,7 @@ TEST_P(QuantTest, EveryStepSurvives) {
 
 TEST_P(QuantTest, SameBitsOnEveryIsa) {
     for (const CacheType type : kQuantized) {
-        for (const std::size_t count : {1, 7, 16, 31, 32, 33, 64, 100, 128}) {
+        for (const std::size_t count : std::initializer_list<std::size_t>{1, 7, 16, 31, 32, 33, 64, 100, 128}) {
             const std::vector<float> numbers = normals(count, 3, 5);
             const std::vector<float> here = round_trip(type, numbers);
             std::vector<std::int8_t> a(count), b(count);
