@@ -13,6 +13,7 @@
 #include "isas.h"
 #include "layer_reference.h"
 #include "mha_layer.h"
+#include "refused.h"
 
 namespace headwise {
 namespace {
@@ -328,6 +329,25 @@ TEST(PartsErrors, ScoresMustFit) {
     refused({.first_row = 1}, to);
     refused({.rows = 6}, to);
     refused({.kind = static_cast<ScoreKind>(9)}, to);
+}
+
+// A temperature reads documents and offsets before attend() does.
+TEST(PartsErrors, PositionsOfATemperatureMustFit) {
+    MhaConfig config{.embed_dim = 24, .heads = 4, .mask = causal()};
+    config.temperature = Temperature{};
+    Layer layer(config);
+    const MultiHeadAttention block(layer.config, layer.weights);
+    const Tensor x = layer.rows(2, 5, 24), one = layer.rows(1, 5, 24);
+    const std::int64_t numbers[] = {0, 9};
+    const auto first = [&](std::int64_t count) { return ConstTensorView(numbers, DType::i64, {count}); };
+    const auto refused = [&](const Tensor& rows, const ForwardOptions& options, const char* words) {
+        expect_refused([&] { block.forward(rows, options); }, words);
+    };
+    refused(x, {.positions = Positions::at(first(1))}, "forward: offsets");
+    refused(x, {.mask = documents(first(2))}, "forward: there are documents in a batch of 2");
+    refused(one, {.mask = documents(first(0))}, "documents + 1");
+    refused(one, {.mask = documents(first(1))}, "must end with all 5");
+    refused(one, {.mask = documents(first(2))}, "must end with all 5");
 }
 
 // Equal logits: the expert with the lower index wins.

@@ -128,7 +128,7 @@ void attention(const AttentionInputs& inputs, const AttentionAttributes& a, cons
     const Scratch offset_memory(static_cast<std::size_t>(s.B) * sizeof(std::int64_t));
     auto* offsets = offset_memory.data<std::int64_t>();
     for (std::int64_t b = 0; b < s.B; ++b) {
-        offsets[b] = lengths.empty() ? s.past : load_i64(lengths.data, lengths.dtype, b * lengths.stride(0)) - s.T;
+        offsets[b] = lengths.empty() ? s.past : integer_at(lengths, b) - s.T;
     }
     AttendInputs in{.q = s.q,
                     .k = s.k,

@@ -88,7 +88,7 @@ void check_lengths(const AttentionInputs& in, const AttentionShapes& s) {
           ", expected i64 [", s.B, "]");
     check_shape(lengths, "nonpad_kv_seqlen", {s.B}, lengths.dtype);
     for (std::int64_t b = 0; b < s.B; ++b) {
-        const std::int64_t length = load_i64(lengths.data, lengths.dtype, b * lengths.stride(0));
+        const std::int64_t length = integer_at(lengths, b);
         check(length >= 0 && length <= s.fresh, kWhere, ": nonpad_kv_seqlen[", b, "] is ", length,
               ", expected a count of the ", s.fresh, " keys");
     }
@@ -113,7 +113,7 @@ void check_mask(const AttentionInputs& in, const AttentionShapes& s, int opset) 
     const std::int64_t reach = mask_reach(in, opset, s.keys());
     for (std::int64_t b = 0; !in.nonpad_kv_seqlen.empty() && b < s.B; ++b) {
         const ConstTensorView& lengths = in.nonpad_kv_seqlen;
-        const std::int64_t length = load_i64(lengths.data, lengths.dtype, b * lengths.stride(0));
+        const std::int64_t length = integer_at(lengths, b);
         check(length <= reach, kWhere, ": attn_mask covers ", reach, " keys, but nonpad_kv_seqlen[", b, "] is ",
               length);
     }

@@ -52,10 +52,22 @@ Problem::Problem(const KernelTable& table, const AttendInputs& in, const AttendO
       visibility(held.mask, held.positions, score_shape(in)),
       rules(in) {}
 
+namespace {
+
+std::int64_t lse_index(const ConstTensorView& lse, const Visibility::Row& row) noexcept {
+    return row.b * lse.stride(0) + row.h * lse.stride(1) + row.i * lse.stride(2);
+}
+
+}  // namespace
+
+double load_lse(const ConstTensorView& lse, const Visibility::Row& row) noexcept {
+    return load_f64(lse.data, lse.dtype, lse_index(lse, row));
+}
+
 void store_lse(const Problem& problem, const Visibility::Row& row, double value) noexcept {
     const TensorView& lse = problem.lse;
     if (lse.empty()) return;
-    store_f64(lse.data, lse.dtype, row.b * lse.stride(0) + row.h * lse.stride(1) + row.i * lse.stride(2), value);
+    store_f64(lse.data, lse.dtype, lse_index(lse, row), value);
 }
 
 void attend(const KernelTable& table, const AttendInputs& inputs, const AttendOutputs& outputs,

@@ -4,6 +4,7 @@
 #include "attend/check_views.h"
 #include "attend/key_source.h"
 #include "core/check.h"
+#include "core/check_memory.h"
 #include "core/dtype.h"
 
 namespace headwise {
@@ -41,7 +42,7 @@ void check_page_keys(const AttendInputs& in) {
     check(in.q.dtype != DType::f64, "attend: q is ", in.q, "; with pages q, k and v must be f32, bf16 or f16");
     check(table.rank == 2 && table.dtype == DType::i32 && table.size(0) == in.q.size(0),
           "attend: the page table is ", table, " but must be i32 [B,P] with B = ", in.q.size(0));
-    check_extent(table, "attend", "the page table");
+    check_memory(table, "attend", "the page table");
     check(in.k.size(1) > 0, "attend: k is ", in.k, "; a page must hold at least one key");
     check_size(in.k, 3, in.q.size(3), "k", "D");
     check_size(in.v, 0, in.k.size(0), "v", "the number of pages");
@@ -65,7 +66,7 @@ void check_cache_keys(const AttendInputs& in) {
 }
 
 std::int64_t number(const ConstTensorView& view, std::int64_t b, std::int64_t otherwise) {
-    return view.empty() ? otherwise : load_i64(view.data, view.dtype, b * view.stride(0));
+    return view.empty() ? otherwise : integer_at(view, b);
 }
 
 // The lowest key that a query of sequence b can see; keep_first keys aside.

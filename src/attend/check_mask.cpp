@@ -1,9 +1,9 @@
 // What attend() accepts as mask and positions.
 #include <algorithm>
 
-#include "attend/check_views.h"
 #include "attend/mask.h"
 #include "core/check.h"
+#include "core/check_memory.h"
 #include "core/dtype.h"
 
 namespace headwise {
@@ -11,15 +11,11 @@ namespace {
 
 bool is_integer(DType dtype) { return dtype == DType::i32 || dtype == DType::i64; }
 
-std::int64_t number(const ConstTensorView& view, std::int64_t n) {
-    return load_i64(view.data, view.dtype, n * view.stride(0));
-}
-
 void check_numbers(const ConstTensorView& view, std::int64_t count, const char* where, const char* name,
                    const char* axes) {
     check(view.rank == 1 && view.size(0) == count && is_integer(view.dtype), where, ": ", name, " is ", view,
           " but must be i32 or i64 ", axes, " = [", count, "]");
-    check_extent(view, where, name);
+    check_memory(view, where, name);
 }
 
 void check_broadcast(const ConstTensorView& view, const ScoreShape& shape, const char* where, const char* name) {
@@ -30,7 +26,7 @@ void check_broadcast(const ConstTensorView& view, const ScoreShape& shape, const
     }
     check(fits, where, ": ", name, " is ", view, ", which does not broadcast to [B,H,T,S] = [", shape.B, ", ",
           shape.H, ", ", shape.T, ", ", shape.S, "]; axes are aligned from the right and may be 1");
-    check_extent(view, where, name);
+    check_memory(view, where, name);
 }
 
 void check_intervals(const Mask& mask, const ScoreShape& shape, const char* where) {
@@ -49,7 +45,7 @@ void check_counts(const ConstTensorView& view, const ScoreShape& shape, const ch
     if (view.empty()) return;
     check_numbers(view, shape.B, where, name, "[B]");
     for (std::int64_t b = 0; b < shape.B; ++b) {
-        const std::int64_t count = number(view, b);
+        const std::int64_t count = integer_at(view, b);
         check(count >= 0 && count <= shape.S, where, ": ", name, "[", b, "] is ", count,
               " but must be a count between 0 and S = ", shape.S);
     }
@@ -58,14 +54,15 @@ void check_counts(const ConstTensorView& view, const ScoreShape& shape, const ch
 void check_cu_seqlens(const ConstTensorView& view, std::int64_t total, const char* where, const char* name) {
     check(view.rank == 1 && view.size(0) >= 1 && is_integer(view.dtype), where, ": ", name, " is ", view,
           " but must be i32 or i64 [documents + 1]");
-    check_extent(view, where, name);
+    check_memory(view, where, name);
     const std::int64_t last = view.size(0) - 1;
-    check(number(view, 0) == 0, where, ": ", name, "[0] is ", number(view, 0), " but must be 0");
+    check(integer_at(view, 0) == 0, where, ": ", name, "[0] is ", integer_at(view, 0), " but must be 0");
     for (std::int64_t d = 0; d < last; ++d) {
-        check(number(view, d) <= number(view, d + 1), where, ": ", name, " falls from ", number(view, d), " to ",
-              number(view, d + 1), " at [", d + 1, "]; each entry is where a document begins");
+        check(integer_at(view, d) <= integer_at(view, d + 1), where, ": ", name, " falls from ",
+              integer_at(view, d), " to ", integer_at(view, d + 1), " at [", d + 1,
+              "]; each entry is where a document begins");
     }
-    check(number(view, last) == total, where, ": ", name, " ends with ", number(view, last),
+    check(integer_at(view, last) == total, where, ": ", name, " ends with ", integer_at(view, last),
           " but must end with all ", total, "; every row belongs to a document");
 }
 
@@ -102,7 +99,7 @@ void check_block_axes(const ConstTensorView& view, const ScoreShape& shape, std:
           where, ": ", name, " is ", view, " but must be i32 or i64 [B,H,ceil(T/query_block)",
           rank == 4 ? ",M" : "", "] = [", shape.B, ", ", shape.H, ", ", query_blocks, rank == 4 ? ", M" : "",
           "], where B and H may be 1");
-    check_extent(view, where, name);
+    check_memory(view, where, name);
 }
 
 std::int64_t ceil_of(std::int64_t size, std::int64_t block) { return size / block + (size % block != 0); }

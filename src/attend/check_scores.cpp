@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "attend/attend.h"
-#include "attend/check_views.h"
 #include "core/check.h"
+#include "core/check_memory.h"
 #include "core/dtype.h"
 
 namespace headwise {
@@ -37,7 +37,7 @@ void check_floats(const ConstTensorView& view, std::initializer_list<std::int64_
         const ConstTensorView wanted(nullptr, DType::f32, sizes);
         fail(ErrorCode::invalid_argument, "attend: ", name, " is ", view, " but must be ", wanted, " = ", axes);
     }
-    check_extent(view, "attend", name);
+    check_memory(view, "attend", name);
 }
 
 void check_gate(const AttendInputs& in, std::int64_t Dv) {
@@ -52,7 +52,7 @@ void check_gate(const AttendInputs& in, std::int64_t Dv) {
           " but must be [B,T,H] or [B,T,H,Dv] = [", B, ", ", T, ", ", H, ", ", Dv, "]");
     check(gate.rank == 3 || Dv <= 1 || gate.stride(3) == 1, "attend: gate is ", gate,
           "; its innermost stride must be 1 (other strides are free)");
-    check_extent(gate, "attend", "gate");
+    check_memory(gate, "attend", "gate");
 }
 
 }  // namespace

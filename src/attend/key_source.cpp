@@ -28,8 +28,7 @@ HeldKeys::HeldKeys(const AttendInputs& in) : mask(in.mask), positions(in.positio
     for (std::int64_t b = 0; b < B; ++b) {
         const std::int64_t length = in.cache->impl().at(b).length;
         offsets[b] = length - T;
-        lengths[b] =
-            given.empty() ? length : std::min(length, load_i64(given.data, given.dtype, b * given.stride(0)));
+        lengths[b] = given.empty() ? length : std::min(length, integer_at(given, b));
     }
     mask.key_lengths = ConstTensorView(lengths, DType::i64, {B});
     if (positions.align == Positions::Align::bottom_right) {
@@ -63,7 +62,7 @@ KeySource::KeySource(const KernelTable& kernels, const AttendInputs& in) noexcep
 std::int64_t KeySource::held(std::int64_t b) const noexcept {
     if (kind_ == Kind::cache) return cache_->at(b).length;
     const ConstTensorView& lengths = in_.mask.key_lengths;
-    return kind_ == Kind::views ? shape_.S : load_i64(lengths.data, lengths.dtype, b * lengths.stride(0));
+    return kind_ == Kind::views ? shape_.S : integer_at(lengths, b);
 }
 
 KeySource::Run KeySource::run_at(std::int64_t b, std::int64_t g, std::int64_t key) const noexcept {

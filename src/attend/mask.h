@@ -4,10 +4,18 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include <headwise/mask.h>
 
 namespace headwise {
+
+// Positions are the caller's and may be anything: sums stop at the ends of 64 bits.
+inline std::int64_t add_clamped(std::int64_t a, std::int64_t b) noexcept {
+    std::int64_t sum = 0;
+    if (!__builtin_add_overflow(a, b, &sum)) return sum;
+    return a < 0 ? std::numeric_limits<std::int64_t>::min() : std::numeric_limits<std::int64_t>::max();
+}
 
 struct KeyRange {
     std::int64_t begin = 0, end = 0;  // begin <= key < end; none if begin >= end
@@ -43,6 +51,8 @@ class Visibility {
 public:
     // Mask and positions must have passed check_mask(), and must outlive this object: small calls would feel a copy.
     Visibility(const Mask& mask, const Positions& positions, const ScoreShape& shape) noexcept;
+    Visibility(const Mask&, Positions&&, const ScoreShape&) = delete;  // it would outlive them
+    Visibility(Mask&&, const Positions&, const ScoreShape&) = delete;
 
     struct Row {
         std::int64_t b = 0, h = 0, i = 0;

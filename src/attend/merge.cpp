@@ -6,6 +6,7 @@
 
 #include "attend/check_views.h"
 #include "attend/problem.h"
+#include "core/check_memory.h"
 #include "core/dtype.h"
 #include "core/parallel.h"
 #include "core/storage.h"
@@ -23,7 +24,7 @@ void check_rows(const ConstTensorView& view, const ConstTensorView& out, const c
     check(is_float(view.dtype), "merge: ", name, " is ", view, " but must be f32, bf16, f16 or f64");
     check(view.size(3) <= 1 || view.stride(3) == 1, "merge: ", name, " is ", view,
           "; its innermost stride must be 1 (other strides are free)");
-    check_extent(view, "merge", name);
+    check_memory(view, "merge", name);
 }
 
 void check_lse(const ConstTensorView& view, const ConstTensorView& out, const char* name) {
@@ -31,16 +32,13 @@ void check_lse(const ConstTensorView& view, const ConstTensorView& out, const ch
               view.size(2) == out.size(1) && (view.dtype == DType::f32 || view.dtype == DType::f64),
           "merge: ", name, " is ", view, " but must be f32 or f64 [B,H,T] = [", out.size(0), ", ", out.size(2),
           ", ", out.size(1), "]");
-    check_extent(view, "merge", name);
+    check_memory(view, "merge", name);
 }
 
 void check_merge(std::span<const AttendPart> parts, const AttendOutputs& to, const ConstTensorView& sinks) {
     check(to.out.rank == 4, "merge: out is ", to.out, " but must be [B,T,H,Dv]");
     check_rows(to.out, to.out, "out");
-    for (int axis = 0; axis < 3; ++axis) {
-        check(to.out.count() == 0 || to.out.size(axis) <= 1 || to.out.stride(axis) != 0, "merge: out is ", to.out,
-              "; a stride of 0 would write several rows to one place");
-    }
+    check_distinct_rows(to.out, "merge", "out");
     if (!to.lse.empty()) check_lse(to.lse, to.out, "lse");
     for (const AttendPart& part : parts) {
         check_rows(part.out, to.out, "the out of a part");
@@ -49,12 +47,7 @@ void check_merge(std::span<const AttendPart> parts, const AttendOutputs& to, con
     if (sinks.empty()) return;
     check(sinks.rank == 1 && sinks.size(0) == to.out.size(2) && sinks.dtype == DType::f32, "merge: sinks is ",
           sinks, " but must be f32 [H] = [", to.out.size(2), "]");
-    check_extent(sinks, "merge", "sinks");
-}
-
-double lse_at(const ConstTensorView& view, const Visibility::Row& row) {
-    return load_f64(view.data, view.dtype,
-                    row.b * view.stride(0) + row.h * view.stride(1) + row.i * view.stride(2));
+    check_memory(sinks, "merge", "sinks");
 }
 
 // The weights of the parts of one row in `weights`, and the lse of all.
@@ -62,7 +55,7 @@ double weigh(std::span<const AttendPart> parts, const Visibility::Row& row, doub
     double largest = sink;
     bool some = false;
     for (std::size_t n = 0; n < parts.size(); ++n) {
-        const double lse = weights[n] = lse_at(parts[n].lse, row);
+        const double lse = weights[n] = load_lse(parts[n].lse, row);
         some = some || lse != -kInfinity;
         if (std::isnan(lse) || lse > largest) largest = lse;  // a NaN stays
     }
@@ -91,7 +84,7 @@ public:
         const double lse = weigh(parts_, row, sink, weights);
         std::fill_n(sums, Dv_, Real(0));
         for (std::size_t n = 0; n < parts_.size(); ++n) {
-            if (lse_at(parts_[n].lse, row) != -kInfinity) add(parts_[n].out, row, weights[n], sums, wide);
+            if (load_lse(parts_[n].lse, row) != -kInfinity) add(parts_[n].out, row, weights[n], sums, wide);
         }
         store(head_row(to_.out, row.b, row.i, row.h), sums);
         if (to_.lse.empty()) return;

@@ -48,6 +48,8 @@ Data* head_row(const BasicView<Data>& view, std::int64_t b, std::int64_t token, 
     return static_cast<Byte*>(view.data) + at * static_cast<std::int64_t>(size_of(view.dtype));
 }
 
+// lse[b, h, i] of [B,H,T].
+double load_lse(const ConstTensorView& lse, const Visibility::Row& row) noexcept;
 // Writes lse[b, h, i]; nothing where no lse is asked for.
 void store_lse(const Problem& problem, const Visibility::Row& row, double value) noexcept;
 

@@ -20,12 +20,6 @@ KeyRange in_tile(const KeyRange& span, std::int64_t first) noexcept {
     return {begin, std::max(begin, std::clamp<std::int64_t>(span.end - first, 0, kKeyTile))};
 }
 
-std::int64_t add_clamped(std::int64_t a, std::int64_t b) noexcept {
-    std::int64_t sum = 0;
-    if (!__builtin_add_overflow(a, b, &sum)) return sum;
-    return a < 0 ? kLeast : kMost;
-}
-
 // Ends of a softmax: what sums are divided by, and the log-sum-exp, with the sink.
 struct RowEnd {
     double divisor, lse;

@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "attend/attend.h"
-#include "attend/check_views.h"
 #include "attend/row_rules.h"
 #include "attend/score_f64.h"
+#include "core/check_memory.h"
 #include "core/parallel.h"
 #include "kernels/dispatch.h"
 
@@ -49,7 +49,7 @@ struct Resolved {
         check(to.rank == static_cast<int>(sizes.size()) &&
                   std::equal(sizes.begin(), sizes.end(), to.sizes.begin()) && to.dtype == dtype,
               where, ": the target is ", to, " but must be ", ConstTensorView(nullptr, dtype, sizes), " = ", axes);
-        check_extent(to, where, "the target");
+        check_memory(to, where, "the target");
     }
 
     // The lse that was given, or that of attend() over the same inputs.
@@ -59,7 +59,7 @@ struct Resolved {
             check(given.rank == 3 && given.size(0) == B && given.size(1) == H && given.size(2) == T &&
                       given.dtype == dtype,
                   where, ": lse is ", given, " but must be ", dtype, " [B,H,T] = [", B, ", ", H, ", ", T, "]");
-            check_extent(given, where, "lse");
+            check_memory(given, where, "lse");
             return given;
         }
         Tensor out(dtype, {B, T, H, key_shape(in).Dv});
@@ -74,9 +74,9 @@ struct Resolved {
     Tensor lse;
 };
 
+// Scores other than weights need no lse.
 double lse_at(const ConstTensorView& lse, const Visibility::Row& row) {
-    if (lse.empty()) return 0;
-    return load_f64(lse.data, lse.dtype, row.b * lse.stride(0) + row.h * lse.stride(1) + row.i * lse.stride(2));
+    return lse.empty() ? 0 : load_lse(lse, row);
 }
 
 // ---- rows against one tile -----------------------------------------------------------------------------------

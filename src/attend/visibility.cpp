@@ -12,21 +12,10 @@ namespace {
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
 
-// Positions are the caller's and may be anything: sums stop at the ends of 64 bits.
-std::int64_t add_clamped(std::int64_t a, std::int64_t b) noexcept {
-    std::int64_t sum = 0;
-    if (!__builtin_add_overflow(a, b, &sum)) return sum;
-    return a < 0 ? kLeast : kMost;
-}
-
 // How far p stands from the beginning of its chunk: (p - origin) mod chunk, by floor.
 std::int64_t place_in_chunk(std::int64_t p, std::int64_t origin, std::int64_t chunk) noexcept {
     const std::int64_t rest = (p % chunk - origin % chunk) % chunk;  // their difference could overflow
     return rest < 0 ? rest + chunk : rest;
-}
-
-std::int64_t number(const ConstTensorView& view, std::int64_t n) noexcept {
-    return load_i64(view.data, view.dtype, n * view.stride(0));
 }
 
 // A finite f64 stays finite in f32: only -inf hides.
@@ -59,7 +48,7 @@ std::int64_t Visibility::document_of(std::int64_t i) const noexcept {
     std::int64_t first = 0, last = queries.size(0) - 2;
     while (first < last) {
         const std::int64_t middle = first + (last - first + 1) / 2;
-        if (number(queries, middle) <= i) {
+        if (integer_at(queries, middle) <= i) {
             first = middle;
         } else {
             last = middle - 1;
@@ -71,7 +60,7 @@ std::int64_t Visibility::document_of(std::int64_t i) const noexcept {
 std::int64_t Visibility::offset_of(std::int64_t sequence, std::int64_t bottom_right) const noexcept {
     if (positions_.align == Positions::Align::bottom_right) return bottom_right;
     if (positions_.align == Positions::Align::top_left) return 0;
-    return number(positions_.offsets, sequence);
+    return integer_at(positions_.offsets, sequence);
 }
 
 Visibility::Place Visibility::place(std::int64_t b, std::int64_t i) const noexcept {
@@ -79,9 +68,9 @@ Visibility::Place Visibility::place(std::int64_t b, std::int64_t i) const noexce
         return {add_clamped(i, offset_of(b, shape_.S - shape_.T)), {0, shape_.S}};
     }
     const std::int64_t d = document_of(i);
-    const std::int64_t row = number(mask_.documents.queries, d);
-    const std::int64_t rows = number(mask_.documents.queries, d + 1) - row;
-    const KeyRange keys{number(document_keys_, d), number(document_keys_, d + 1)};
+    const std::int64_t row = integer_at(mask_.documents.queries, d);
+    const std::int64_t rows = integer_at(mask_.documents.queries, d + 1) - row;
+    const KeyRange keys{integer_at(document_keys_, d), integer_at(document_keys_, d + 1)};
     return {add_clamped(i - row, offset_of(d, keys.end - keys.begin - rows)), keys};
 }
 
@@ -93,11 +82,11 @@ Visibility::Bounds Visibility::bounds(std::int64_t b, std::int64_t i) const noex
         return KeyRange{std::clamp(range.begin, all.begin, all.end), std::clamp(range.end, all.begin, all.end)};
     };
     KeyRange base = all;
-    if (!mask_.key_starts.empty()) base.begin = number(mask_.key_starts, b);
-    if (!mask_.key_lengths.empty()) base.end = number(mask_.key_lengths, b);
+    if (!mask_.key_starts.empty()) base.begin = integer_at(mask_.key_starts, b);
+    if (!mask_.key_lengths.empty()) base.end = integer_at(mask_.key_lengths, b);
     if (mask_.causal) base.end = std::min(base.end, add_clamped(p, 1));
     if (mask_.chunk > 0) {
-        const std::int64_t origin = mask_.chunk_origins.empty() ? 0 : number(mask_.chunk_origins, b);
+        const std::int64_t origin = mask_.chunk_origins.empty() ? 0 : integer_at(mask_.chunk_origins, b);
         const std::int64_t first = add_clamped(p, -place_in_chunk(at.p, origin, mask_.chunk));
         base.begin = std::max(base.begin, first);
         base.end = std::min(base.end, add_clamped(first, mask_.chunk));

@@ -93,6 +93,11 @@ inline std::int64_t load_i64(const void* data, DType dtype, std::int64_t index) 
                                : static_cast<const std::int64_t*>(data)[index];
 }
 
+// Element n along the first axis of an i32 or i64 view.
+inline std::int64_t integer_at(const ConstTensorView& view, std::int64_t n) noexcept {
+    return load_i64(view.data, view.dtype, n * view.stride(0));
+}
+
 // Stores into a float array, rounding once.
 inline void store_f64(void* data, DType dtype, std::int64_t index, double value) noexcept {
     switch (dtype) {

@@ -39,7 +39,7 @@ void check_arguments(const ConstTensorView& k, const ConstTensorView& v, const C
               (counts.dtype == DType::i32 || counts.dtype == DType::i64),
           "KvCache::append: counts is ", counts, " but must be i32 or i64 [B] = [", c.batch, "]");
     for (std::int64_t b = 0; b < c.batch; ++b) {
-        const std::int64_t count = load_i64(counts.data, counts.dtype, b * counts.stride(0));
+        const std::int64_t count = integer_at(counts, b);
         check(count >= 0 && count <= k.size(1), "KvCache::append: counts[", b, "] is ", count,
               " but must be between 0 and T = ", k.size(1));
     }
@@ -57,7 +57,7 @@ public:
         : cache_(cache), config_(cache.config), k_(k), v_(v), counts_(counts) {}
 
     std::int64_t count(std::int64_t b) const noexcept {
-        return counts_.empty() ? k_.size(1) : load_i64(counts_.data, counts_.dtype, b * counts_.stride(0));
+        return counts_.empty() ? k_.size(1) : integer_at(counts_, b);
     }
 
     // Throws cache_full with nothing changed, or leaves every sequence with blocks of its own for the new rows.

@@ -18,7 +18,7 @@ std::int64_t position_of(const RopePositions& positions, std::int64_t b, std::in
     const ConstTensorView& given = positions.given;
     if (given.empty()) {
         const ConstTensorView& offsets = positions.offsets;
-        return t + (offsets.empty() ? 0 : load_i64(offsets.data, offsets.dtype, b * offsets.stride(0)));
+        return t + (offsets.empty() ? 0 : integer_at(offsets, b));
     }
     const std::int64_t at = given.rank == 2 ? b * given.stride(0) + t * given.stride(1) : t * given.stride(0);
     return load_i64(given.data, given.dtype, at);

@@ -13,7 +13,7 @@ namespace headwise {
 
 std::int64_t Call::count(std::int64_t b) const noexcept {
     const ConstTensorView& counts = options.counts;
-    return counts.empty() ? N : load_i64(counts.data, counts.dtype, b * counts.stride(0));
+    return counts.empty() ? N : integer_at(counts, b);
 }
 
 void check_rows(const ConstTensorView& view, const char* name, std::int64_t width) {

@@ -34,7 +34,7 @@ struct Flow {
     TensorView merged;        // [B,T,M*Dv]: the row that W_O reads
     TensorView y;             // [B,T,out_dim]
 
-    TensorView offsets;       // i64 [B], with a cache or a temperature: position of query row 0
+    TensorView offsets;       // i64 [B], with a cache: position of query row 0
     TensorView rope_offsets;  // i64 [B], where a cache gives the rotation's positions
     TensorView tau;           // f32 [B,T]
     TensorView lse;           // f32 [B,H,T]: the caller's, or our own where something needs it

@@ -116,7 +116,7 @@ void lay_out_latent(const MhaConfig& c, const Call& call, Carver& carver, Flow& 
 
 void lay_out_positions(const Block& block, const Call& call, Carver& carver, Flow& flow) {
     const bool cached = call.options.cache != nullptr;
-    if (cached || block.config.temperature) flow.offsets = carver.take(DType::i64, {call.B});
+    if (cached) flow.offsets = carver.take(DType::i64, {call.B});
     if (cached && block.config.rope && call.options.rope_positions.empty())
         flow.rope_offsets = carver.take(DType::i64, {call.B});
     if (block.config.temperature) flow.tau = carver.take(DType::f32, {call.B, call.T});

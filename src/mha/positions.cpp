@@ -1,6 +1,7 @@
 // Where the rows of a call stand: for masks, for the rotation, for the temperature.
 #include <cmath>
 
+#include "attend/mask.h"
 #include "core/dtype.h"
 #include "mha/cached.h"
 #include "mha/stages.h"
@@ -8,30 +9,11 @@
 namespace headwise {
 namespace {
 
-std::int64_t load(const ConstTensorView& view, std::int64_t i) {
-    return load_i64(view.data, view.dtype, i * view.stride(0));
-}
-
 std::int64_t offset_of(const Call& call, std::int64_t b) {
     const Positions& positions = call.options.positions;
     if (positions.align == Positions::Align::top_left) return 0;
-    if (positions.align == Positions::Align::per_sequence) return load(positions.offsets, b);
-    return call.options.cache == nullptr ? call.S - call.T : cache_offset(call, b);
-}
-
-// In packed documents positions count from the start of the row's own document.
-std::int64_t packed_position(const Call& call, std::int64_t row) {
-    const Documents& documents = call.mask.documents;
-    const ConstTensorView& queries = documents.queries;
-    const ConstTensorView& keys = documents.keys.empty() ? queries : documents.keys;
-    std::int64_t d = 0;
-    while (d + 2 < queries.size(0) && load(queries, d + 1) <= row) ++d;
-    const std::int64_t rows = load(queries, d + 1) - load(queries, d);
-    const Positions& positions = call.options.positions;
-    std::int64_t offset = load(keys, d + 1) - load(keys, d) - rows;
-    if (positions.align == Positions::Align::top_left) offset = 0;
-    if (positions.align == Positions::Align::per_sequence) offset = load(positions.offsets, d);
-    return row - load(queries, d) + offset;
+    if (positions.align == Positions::Align::per_sequence) return integer_at(positions.offsets, b);
+    return cache_offset(call, b);
 }
 
 float temperature(const Temperature& rule, std::int64_t position) {
@@ -42,17 +24,22 @@ float temperature(const Temperature& rule, std::int64_t position) {
 }  // namespace
 
 void fill_positions(const Block& block, const Call& call, const Flow& flow) {
-    if (flow.offsets.empty()) return;
-    auto* offsets = static_cast<std::int64_t*>(flow.offsets.data);
-    const bool packed = !call.mask.documents.queries.empty();
-    for (std::int64_t b = 0; b < call.B; ++b) {
-        offsets[b] = packed ? 0 : offset_of(call, b);
+    const bool cached = !flow.offsets.empty();
+    if (!cached && flow.tau.empty()) return;
+    const ScoreShape shape{call.B, block.config.heads, call.T, call.S};
+    check_mask(call.mask, call.options.positions, shape, "forward");  // offsets and documents are read here
+    for (std::int64_t b = 0; cached && b < call.B; ++b) {
+        static_cast<std::int64_t*>(flow.offsets.data)[b] = offset_of(call, b);
         if (!flow.rope_offsets.empty())
             static_cast<std::int64_t*>(flow.rope_offsets.data)[b] = cache_offset(call, b);
-        for (std::int64_t t = 0; !flow.tau.empty() && t < call.T; ++t) {
-            const std::int64_t at = b * call.T + t;
-            const std::int64_t position = packed ? packed_position(call, t) : offsets[b] + t;
-            static_cast<float*>(flow.tau.data)[at] = temperature(*block.config.temperature, position);
+    }
+    if (flow.tau.empty()) return;
+    const Positions positions = cached ? Positions::at(flow.offsets) : call.options.positions;
+    const Visibility visibility(call.mask, positions, shape);
+    for (std::int64_t b = 0; b < call.B; ++b) {
+        for (std::int64_t t = 0; t < call.T; ++t) {
+            static_cast<float*>(flow.tau.data)[b * call.T + t] =
+                temperature(*block.config.temperature, visibility.place(b, t).p);
         }
     }
 }
