@@ -51,11 +51,10 @@ public:
           block_(block),
           packed_(packed),
           carver_(scratch),
-          memory_(problem, block, packed != nullptr, carver_) {
-        memory_.rules.load(memory_.q);
-    }
+          memory_(problem, block, packed != nullptr, carver_) {}
 
     void run() noexcept {
+        memory_.rules.load(memory_.q);
         const KeyRange keys = keys_of(problem_, block_);
         walk(piece_of(keys, keys.begin / kSplitKeys), memory_.total);
         for (std::int64_t n = keys.begin / kSplitKeys + 1; n * kSplitKeys < keys.end; ++n) {
@@ -67,6 +66,7 @@ public:
 
     // The state after one piece.
     void run(std::int64_t piece, const RowStates& states) noexcept {
+        memory_.rules.load(memory_.q);
         walk(piece_of(keys_of(problem_, block_), piece), states);
     }
 
