@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "core/dtype.h"
-#include "core/parallel.h"
 #include "core/storage.h"
 #include "heads/check.h"
+#include "heads/tokens.h"
 #include "kernels/dispatch.h"
 #include "kernels/storage_of.h"
 
@@ -96,22 +96,18 @@ Normalization::Normalization(const HeadNorm& norm, const ConstTensorView& weight
 
 void normalize(const KernelTable& kernels, const TensorView& heads, const HeadNorm& norm,
                const NormFactors& factors, const Execution& execution) {
-    const std::int64_t tokens = heads.size(1), count = heads.size(0) * tokens, N = heads.size(2);
-    constexpr std::int64_t kNumbersPerTask = 1 << 16;  // some 20 us, the price of waking a worker
-    const std::int64_t per_task =
-        std::max<std::int64_t>(1, kNumbersPerTask / std::max<std::int64_t>(1, N * heads.size(3)));
+    const std::int64_t N = heads.size(2);
     const std::int64_t together = norm.extent == HeadNorm::Extent::row ? N : 1;
     const auto element = static_cast<std::int64_t>(size_of(heads.dtype));
-    parallel_for(execution, (count + per_task - 1) / per_task, [&](std::int64_t task) {
-        for (std::int64_t i = task * per_task; i < std::min(count, (task + 1) * per_task); ++i) {
-            auto* token = static_cast<std::byte*>(heads.data) +
-                          (i / tokens * heads.stride(0) + i % tokens * heads.stride(1)) * element;
+    for_each_token(
+        heads.size(0), heads.size(1), N * heads.size(3), execution, [&](std::int64_t b, std::int64_t t) {
+            auto* token =
+                static_cast<std::byte*>(heads.data) + (b * heads.stride(0) + t * heads.stride(1)) * element;
             for (std::int64_t n = 0; n < N; n += together) {
                 Span(kernels.rows, heads, token + n * heads.stride(2) * element, together)
                     .normalize(norm, factors, n);
             }
-        }
-    });
+        });
 }
 
 void normalize(const TensorView& x, const HeadNorm& norm, const ConstTensorView& weight,

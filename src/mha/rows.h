@@ -1,7 +1,6 @@
 // Views of rows and heads as the linear layers take them, and single elements.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -9,7 +8,7 @@
 #include <headwise/tensor.h>
 
 #include "core/dtype.h"
-#include "core/parallel.h"
+#include "heads/tokens.h"
 #include "project/packed_linear.h"
 
 namespace headwise {
@@ -52,19 +51,6 @@ BasicView<Data> head_rows(const BasicView<Data>& heads, std::int64_t head, std::
 template <class Data>
 BasicView<Data> join_heads(const BasicView<Data>& heads) {
     return head_rows(heads, 0, 0, heads.size(3));
-}
-
-// f(b, t) for all tokens, shared out in tasks of some 20 us, the price of waking a worker. `width`: elements of a token.
-template <class Body>
-void for_each_token(std::int64_t batch, std::int64_t tokens, std::int64_t width, const Execution& execution,
-                    Body&& body) {
-    constexpr std::int64_t kElementsPerTask = 1 << 15;
-    const std::int64_t count = batch * tokens;
-    const std::int64_t per_task = std::max<std::int64_t>(1, kElementsPerTask / std::max<std::int64_t>(1, width));
-    parallel_for(execution, (count + per_task - 1) / per_task, [&](std::int64_t task) {
-        for (std::int64_t i = task * per_task; i < std::min(count, (task + 1) * per_task); ++i)
-            body(i / tokens, i % tokens);
-    });
 }
 
 // `count` elements that lie side by side, converted where the types differ.
