@@ -99,27 +99,26 @@ void decode_q3_k(const Byte* block, float* to) noexcept {
     }
 }
 
-void decode_q4_k(const Byte* block, float* to) noexcept {
+// Groups of 32 with a step and a minimum each; quant(i) is the whole number of element i.
+template <class Quant>
+void decode_with_minima(const Byte* block, float* to, Quant quant) noexcept {
     const float d = half(block), least = half(block + 2);
     const ScalesAndMinima parts(block + 4);
     for (int i = 0; i < kSuper; ++i) {
         const auto group = static_cast<std::size_t>(i / 32);
         const float step = d * static_cast<float>(parts.scale[group]);
         const float below = least * static_cast<float>(parts.least[group]);
-        to[i] = step * static_cast<float>(packed_by_32(block + 16, i, 2)) - below;
+        to[i] = step * static_cast<float>(quant(i)) - below;
     }
 }
 
+void decode_q4_k(const Byte* block, float* to) noexcept {
+    decode_with_minima(block, to, [&](int i) { return packed_by_32(block + 16, i, 2); });
+}
+
 void decode_q5_k(const Byte* block, float* to) noexcept {
-    const float d = half(block), least = half(block + 2);
-    const ScalesAndMinima parts(block + 4);
-    for (int i = 0; i < kSuper; ++i) {
-        const auto group = static_cast<std::size_t>(i / 32);
-        const float step = d * static_cast<float>(parts.scale[group]);
-        const float below = least * static_cast<float>(parts.least[group]);
-        const int q = packed_by_32(block + 48, i, 2) | packed_by_32(block + 16, i, 8) << 4;
-        to[i] = step * static_cast<float>(q) - below;
-    }
+    decode_with_minima(
+        block, to, [&](int i) { return packed_by_32(block + 48, i, 2) | packed_by_32(block + 16, i, 8) << 4; });
 }
 
 void decode_q6_k(const Byte* block, float* to) noexcept {
