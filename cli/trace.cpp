@@ -198,20 +198,15 @@ void print_steps(const Trace& trace) {
 void print_cache(const CacheAccount& cache) {
     std::printf("\nWhat the layer keeps of every token, in %s\n  %s\n", cache.type.c_str(),
                 wrap(cache.note, 98, 2).c_str());
-    if (cache.kind == "none") return;
-    std::printf("  %s cache: %s B held, %s tokens in its longest sequence\n", cache.kind.c_str(),
-                std::to_string(cache.held_bytes).c_str(), std::to_string(cache.length).c_str());
 }
 
-Json cache_json(const CacheAccount& cache) {
-    return Json::object({{"kind", cache.kind},
-                         {"type", cache.type},
-                         {"held_bytes", cache.held_bytes},
-                         {"length", cache.length},
+Json cache_json(const CacheAccount& cache, const std::vector<CacheRow>& savings) {
+    return Json::object({{"type", cache.type},
                          {"token_bytes", cache.token_bytes},
                          {"multi_head_token_bytes", cache.multi_head_token_bytes},
                          {"window", cache.window},
-                         {"note", cache.note}});
+                         {"note", cache.note},
+                         {"savings", cache_rows_json(savings)}});
 }
 
 Json steps_json(const Trace& trace) {
@@ -247,6 +242,7 @@ Exit trace(const TraceOptions& options) {
     const Trace flow = headwise::trace(block, x.view());
     const std::int64_t tokens = with_batch(x.view()).size(1);
     const std::int64_t context = options.context > 0 ? options.context : tokens;
+    const std::vector<CacheRow> savings = cache_rows(config, context);
     if (options.json) {
         const bool stored = !options.layer.model.empty();
         print(Json::object({{"command", "trace"},
@@ -259,19 +255,18 @@ Exit trace(const TraceOptions& options) {
                             {"input", shape_json(x.view())},
                             {"steps", steps_json(flow)},
                             {"split_merge_copied_bytes", flow.split_merge_copied_bytes},
-                            {"cache", cache_json(flow.cache)},
+                            {"cache", cache_json(flow.cache, savings)},
                             {"heads", heads_json(flow, config.heads)},
-                            {"variants", variants_json(variants, tokens)},
-                            {"cache", cache_rows_json(cache_rows(config, context))}}));
+                            {"variants", variants_json(variants, tokens)}}));
     } else {
         const std::string source =
             options.layer.model.empty() ? "" : join(options.layer.model, ", layer ", options.layer.layer, ", ");
         std::printf("From x to y: %s%s\n%s\n", source.c_str(), layer.family.c_str(), describe(config).c_str());
         print_steps(flow);
-        print_cache(flow.cache);
         print_heads(flow, config.heads);
         if (!variants.empty()) print_variants(variants, tokens);
-        print_cache_rows(cache_rows(config, context), context);
+        print_cache(flow.cache);
+        print_cache_rows(savings, context);
     }
     return flow.split_merge_copied_bytes == 0 ? Exit::done : Exit::check_failed;
 }

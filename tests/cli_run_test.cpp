@@ -161,8 +161,11 @@ TEST(RunLayers, PutsTheNumberIntoEveryName) {
 }
 
 TEST(TraceCache, CountsWhatSharedHeadsAndWindowsSave) {
-    const Json model =
+    const Json cache =
         json_of({"trace", "--model", "samples/smollm2", "--layer", "8", "--context", "1000"}).at("cache");
+    EXPECT_EQ(cache.at("token_bytes"), 2 * 3 * 64 * 4);
+    EXPECT_EQ(cache.at("multi_head_token_bytes"), 2 * 9 * 64 * 4);
+    const Json& model = cache.at("savings");
     ASSERT_EQ(model.size(), 2u);  // H 9, G 3, D 64
     EXPECT_EQ(model[0].at("bytes").at("f32"), 1000 * 2 * 9 * 64 * 4);
     EXPECT_EQ(model[1].at("name"), "GQA 3:1");
@@ -171,7 +174,8 @@ TEST(TraceCache, CountsWhatSharedHeadsAndWindowsSave) {
     EXPECT_EQ(model[1].at("bytes").at("int4"), 1000 * 2 * 3 * (32 + 4));
     const Json window = json_of({"trace", "--embed", "64", "--heads", "4", "--kv-heads", "1", "--window", "100",
                                  "--context", "1000"})
-                            .at("cache");
+                            .at("cache")
+                            .at("savings");
     ASSERT_EQ(window.size(), 3u);
     EXPECT_EQ(window[1].at("name"), "MQA");
     EXPECT_EQ(window[2].at("keys"), 100);
