@@ -184,4 +184,19 @@ void expect_matches(const KernelTable& table, const AttendInputs& in, const How&
     EXPECT_TRUE(result.gaps_untouched());
 }
 
+// Both paths, on random numbers and as a structural probe, and the same bits. `shape.Dv` is chosen here.
+inline void expect_seen(const KernelTable& table, Shape shape, const Mask& mask, const Positions& positions = {}) {
+    shape.Dv = kProbeColumns;
+    Operands x(shape);
+    for (const bool probe : {false, true}) {
+        if (probe) x.make_probe();
+        AttendInputs in = x.inputs();
+        in.mask = mask, in.positions = positions;
+        SCOPED_TRACE(shape.text() + (probe ? " probe" : " random"));
+        for (const Path path : {Path::direct, Path::packed}) expect_matches(table, in, {.path = path});
+        EXPECT_TRUE(bytes_of(Result(table, in, {.path = Path::direct})) ==
+                    bytes_of(Result(table, in, {.path = Path::packed})));
+    }
+}
+
 }  // namespace headwise::test

@@ -8,17 +8,8 @@ namespace {
 
 class AttendMaskTest : public IsaTest {
 protected:
-    // Both paths, on random numbers and as a structural probe. `shape.Dv` is chosen here.
-    static void expect_seen(Shape shape, const Mask& mask, const Positions& positions = {}) {
-        shape.Dv = kProbeColumns;
-        Operands x(shape);
-        for (const bool probe : {false, true}) {
-            if (probe) x.make_probe();
-            AttendInputs in = x.inputs();
-            in.mask = mask, in.positions = positions;
-            SCOPED_TRACE(shape.text() + (probe ? " probe" : " random"));
-            for (const Path path : {Path::direct, Path::packed}) expect_matches(table(), in, {.path = path});
-        }
+    static void expect_seen(const Shape& shape, const Mask& mask, const Positions& positions = {}) {
+        test::expect_seen(table(), shape, mask, positions);
     }
 };
 

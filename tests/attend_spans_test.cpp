@@ -13,19 +13,8 @@ namespace {
 
 class AttendSpansTest : public IsaTest {
 protected:
-    // Both paths, on random numbers and as a structural probe, and the same bits.
-    static void expect_seen(Shape shape, const Mask& mask, const Positions& positions = {}) {
-        shape.Dv = kProbeColumns;
-        Operands x(shape);
-        for (const bool probe : {false, true}) {
-            if (probe) x.make_probe();
-            AttendInputs in = x.inputs();
-            in.mask = mask, in.positions = positions;
-            SCOPED_TRACE(shape.text() + (probe ? " probe" : " random"));
-            for (const Path path : {Path::direct, Path::packed}) expect_matches(table(), in, {.path = path});
-            EXPECT_TRUE(bytes_of(Result(table(), in, {.path = Path::direct})) ==
-                        bytes_of(Result(table(), in, {.path = Path::packed})));
-        }
+    static void expect_seen(const Shape& shape, const Mask& mask, const Positions& positions = {}) {
+        test::expect_seen(table(), shape, mask, positions);
     }
 };
 

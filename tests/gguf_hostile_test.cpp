@@ -15,26 +15,8 @@
 #include "file_support.h"
 #include "gguf_support.h"
 #include "grid.h"
+#include "largest_new.h"
 #include "weights/file.h"
-
-namespace {
-
-std::atomic<std::size_t> largest_request{0};  // of any `new` of this program since it was last set to 0
-
-void note(std::size_t bytes) {
-    if (bytes > largest_request) largest_request = bytes;
-}
-
-}  // namespace
-
-// Not inlined: GCC warns of a mismatch where it sees only half of the pair.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-    note(bytes);
-    if (void* memory = std::malloc(bytes)) return memory;
-    throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace headwise {
 namespace {
@@ -63,7 +45,7 @@ public:
 
 private:
     static void* allocate(void*, std::size_t bytes, std::size_t alignment) {
-        note(bytes);
+        note_request(largest_new, bytes);
         return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
     }
     static void deallocate(void*, void* memory, std::size_t, std::size_t) { std::free(memory); }
@@ -71,7 +53,7 @@ private:
 
 // Whether the file is accepted; in any case it must behave.
 bool reads_well(const std::string& path, std::size_t file_bytes) {
-    largest_request = 0;
+    largest_new = 0;
     std::optional<TensorFile> file;
     try {
         file.emplace(path);
@@ -86,7 +68,7 @@ bool reads_well(const std::string& path, std::size_t file_bytes) {
         EXPECT_TRUE(error.code() == ErrorCode::bad_data || error.code() == ErrorCode::unsupported) << error.what();
         EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
     }
-    EXPECT_LE(largest_request, 4096 + 16 * 1024 + 32 * file_bytes);
+    EXPECT_LE(largest_new, 4096 + 16 * 1024 + 32 * file_bytes);
     return file.has_value();
 }
 

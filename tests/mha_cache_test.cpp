@@ -15,6 +15,7 @@
 #include "isas.h"
 #include "layer_reference.h"
 #include "mha_layer.h"
+#include "refused.h"
 
 namespace headwise {
 namespace {
@@ -289,16 +290,6 @@ TEST_P(MhaCache, RollbackLeavesNoTrace) {
         cache.truncate(0, 7);
         const Tensor y = block.forward(x.view().slice(1, 7, 5), {.cache = &cache});
         EXPECT_EQ(std::memcmp(y.data<float>(), whole.data<float>() + 7 * kEmbed, 5 * kEmbed * 4), 0) << named.name;
-    }
-}
-
-void expect_refused(const std::function<void()>& call, ErrorCode code, const std::string& part) {
-    try {
-        call();
-        ADD_FAILURE() << "no error; expected one that says: " << part;
-    } catch (const Error& error) {
-        EXPECT_EQ(error.code(), code);
-        EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
 }
 

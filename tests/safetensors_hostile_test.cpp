@@ -13,27 +13,8 @@
 
 #include "file_support.h"
 #include "grid.h"
+#include "largest_new.h"
 #include "safetensors_support.h"
-
-namespace {
-
-// The largest request that any `new` of this program has made since it was last set to 0.
-std::atomic<std::size_t> largest_new{0};
-
-void note(std::atomic<std::size_t>& largest, std::size_t bytes) {
-    if (bytes > largest) largest = bytes;
-}
-
-}  // namespace
-
-// Not inlined: GCC warns of a mismatch where it sees only half of the pair.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-    note(largest_new, bytes);
-    if (void* memory = std::malloc(bytes)) return memory;
-    throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace headwise {
 namespace {
@@ -49,7 +30,7 @@ public:
 
 private:
     static void* allocate(void* self, std::size_t bytes, std::size_t alignment) {
-        note(static_cast<CountingAllocator*>(self)->largest, bytes);
+        note_request(static_cast<CountingAllocator*>(self)->largest, bytes);
         return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
     }
     static void deallocate(void*, void* memory, std::size_t, std::size_t) { std::free(memory); }
