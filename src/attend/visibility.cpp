@@ -9,9 +9,6 @@
 namespace headwise {
 namespace {
 
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
-
 // How far p stands from the beginning of its chunk: (p - origin) mod chunk, by floor.
 std::int64_t place_in_chunk(std::int64_t p, std::int64_t origin, std::int64_t chunk) noexcept {
     const std::int64_t rest = (p % chunk - origin % chunk) % chunk;  // their difference could overflow
